@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Groups that are not kept cost a world in each process and are noticed by nobody."""
+    """Groups that are not kept cost a world in each process, and no test notices."""
     is_grouping = hasattr(session.config, "workerinput") and session.config.option.loadgroup
     if is_grouping and (stray := order.strays(session.items)):
         raise pytest.UsageError(f"pytest-xdist does not know the group of {stray[0].nodeid}")
@@ -153,7 +153,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def installation(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """An environment outside the tree with the wheels of both houses in it."""
+    """An environment outside the tree with the wheels of both projects in it."""
     shared = shared_folder(tmp_path_factory)
     made = made_once(shared / "localcluster", lambda at: build_wheel(at, ROOT / "localcluster"))
     wheels = [wheel, *made.glob("*.whl")]

@@ -111,7 +111,7 @@ class Chaos:
         return [pid]
 
     async def _lose_database(self) -> None:
-        """Nobody is told. The server may be starting, or be killed meanwhile."""
+        """No event says so. The server may be starting, or be killed meanwhile."""
         while True:
             try:
                 await database.empty(self.world.stack)
@@ -122,7 +122,7 @@ class Chaos:
                 return
 
     def _cut(self) -> None:
-        """Terminate a few sessions, whoever they belong to."""
+        """Terminate a few sessions of any process."""
         url = self.world.stack.database_url
         with (
             suppress(psycopg.Error),

@@ -27,7 +27,7 @@ class Load:
     """Everything that was submitted. ``deleted`` holds the names that users took back.
 
     ``history_lost``: the UIDs of what was submitted before the database was lost. If the cluster
-    too has forgotten one of them (a pod of a lost node), nobody can tell how it ended.
+    too has forgotten one of them (a pod of a lost node), its end is not known.
     """
 
     space: Space

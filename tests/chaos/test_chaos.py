@@ -70,7 +70,7 @@ async def test_everything_ends_exactly_once_whatever_fails() -> None:
     print(f"\nchaos: SEED={SEED} DURATION={DURATION_S:g}, {len(plan)} faults")
     with tempfile.TemporaryDirectory(prefix="fluxqueue-chaos-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # where the server runs as nobody it must reach its data
+        folder.chmod(0o755)  # where the server runs as another user it must reach its data
         try:
             await _run(folder, plan)
         except BaseException:

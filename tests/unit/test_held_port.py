@@ -1,4 +1,4 @@
-"""A held port is nobody else's, and still takes the server it is held for."""
+"""No other process gets a held port, and it still takes the server it is held for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ asyncio.run(main())
 
 @linux_only
 def test_a_server_starts_dies_and_starts_again_on_it() -> None:
-    """As it does under a supervisor. Between two lives whoever connects is refused at once."""
+    """As it does under a supervisor. Between two lives a client is refused at once."""
     held = HeldPort()
     for _ in range(2):
         command = [sys.executable, "-c", SERVE_ONCE, str(held.port)]

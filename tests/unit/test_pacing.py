@@ -35,8 +35,8 @@ from fluxqueue.process.pacing import (
 async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
     *, is_awaited: bool, size: int, delay_s: float, in_a_row: int, rest: Rest
 ) -> None:
-    """Never longer than a bound, longer where nobody waits, and longest where many come as well,
-    but for as long only as the API server is slow to answer. Who has little to do waits for
+    """Never longer than a bound, longer where no job waits, and longest where many come as well,
+    but for as long only as the API server is slow to answer. A process with little to do waits for
     nothing."""
     clock = ManualClock()
     pace = BatchPacer(clock, lambda: delay_s)

@@ -167,7 +167,7 @@ def test_no_pattern_of_the_tree_is_slower_than_linear() -> None:
 
 @pytest.mark.parametrize("pattern", BAD)
 def test_a_slow_pattern_is_found(pattern: str) -> None:
-    """The check can fail: each of these has stood in somebody's program."""
+    """The check can fail: each of these has stood in a real program."""
     assert _slow([_asked(re.compile(pattern), "here", ["fullmatch"])], 60)
 
 

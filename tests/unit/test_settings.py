@@ -18,7 +18,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    """Charts and compose files pass empty strings for what nobody chose."""
+    """Charts and compose files pass empty strings for what was not chosen."""
     assert Settings.from_env({"FLUXQUEUE_WORKER_CONCURRENCY": "", "DATABASE_URL": ""}) == Settings()
 
 

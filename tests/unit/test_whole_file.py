@@ -1,4 +1,4 @@
-"""Whoever waits for a file sees it whole, and a writer that dies half way has changed nothing."""
+"""A reader that waits for a file sees it whole. A writer that dies half way changes nothing."""
 
 from __future__ import annotations
 

@@ -185,8 +185,8 @@ class Replay:
             await asyncio.sleep(0.02)
 
     async def _await_status(self, index: int, request: Any) -> None:
-        """Whoever changed an object on record did so when controllers had dealt with it as far as
-        its webhook was told then.
+        """An object on record was changed when controllers had dealt with it as far as
+        its webhook heard of it then.
         """
         following = self.scenario["steps"][index + 1 : index + 2]
         review = following[0].get("webhook", {}).get("review") if following else None

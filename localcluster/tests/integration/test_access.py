@@ -30,7 +30,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @pytest_asyncio.fixture
 async def vera(api: Api) -> AsyncIterator[Api]:
-    """Somebody who may view the namespace ``default``."""
+    """A user that may view the namespace ``default``."""
     api.server.authenticator.static["vera"] = VIEWER
     binding = {
         "metadata": {"name": "vera"},

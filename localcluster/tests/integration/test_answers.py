@@ -120,7 +120,7 @@ async def test_equal_owner_references_become_one(api: Api) -> None:
 
 
 async def test_twenty_thousand_owner_references_delay_nobody(api: Api) -> None:
-    """One loop serves everybody. A comparison of each with each other took half a minute."""
+    """One loop serves all requests. A comparison of each with each other took half a minute."""
     owner = {"apiVersion": "v1", "kind": "Pod"}
     owners = [{**owner, "name": f"p{n}", "uid": f"u-{n % 19_999}"} for n in range(20_000)]
     began_s = time.process_time()
@@ -134,7 +134,7 @@ async def test_twenty_thousand_owner_references_delay_nobody(api: Api) -> None:
 
 
 async def test_bodies_of_very_many_values_are_refused(api: Api) -> None:
-    """Their decoding would delay the requests of everybody. Braces of a text do not count."""
+    """Their decoding would delay all other requests. Braces of a text do not count."""
     many = config_map("a") | {"data": [{}] * 100_001}
     reply = await api.call("POST", MAPS, many)
     assert (reply.code, reply.body["reason"]) == (413, "RequestEntityTooLarge")
@@ -215,7 +215,7 @@ async def test_a_version_that_is_no_number(api: Api) -> None:
 
 @pytest.mark.parametrize("version", ["", "0"])
 async def test_a_bookmark_ends_the_initial_state(api: Api, version: str) -> None:
-    """Also where nobody asked for ``sendInitialEvents``: the server turns it on."""
+    """Also without ``sendInitialEvents`` in the request: the server turns it on."""
     await api.ok("POST", MAPS, config_map("a"))
     events = await api.watch(MAPS, allowWatchBookmarks="true", resourceVersion=version)
     await until(lambda: len(events) == 2, "the object and the bookmark")

@@ -29,7 +29,7 @@ def config_map(name: str, value: str = "1", **meta: Any) -> Obj:
 
 
 def pod(name: str, **spec: Any) -> Obj:
-    """A pod nobody schedules."""
+    """A pod that is not scheduled."""
     containers = [{"name": "main", "image": "registry.example/app:1"}]
     return {
         "apiVersion": "v1",

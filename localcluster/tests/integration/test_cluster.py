@@ -57,7 +57,7 @@ async def cluster() -> AsyncIterator[LocalCluster]:
 
 @asynccontextmanager
 async def client_of(cluster: LocalCluster) -> AsyncIterator[Client]:
-    """A client over HTTP and TLS, as anybody's."""
+    """A client over HTTP and TLS, as any other."""
     access = StaticAccess(cluster.url, cluster.ca_pem.decode(), cluster.token)
     client = Client(HttpTransport(access), headers={"User-Agent": "test"})
     try:
@@ -178,7 +178,7 @@ async def test_restart_in_place(client: Client) -> None:
 
 
 async def test_annotations_count_while_a_pod_runs(client: Client) -> None:
-    """One that was never to end is told to, and what it had of its node is free again."""
+    """A pod that never ends is deleted, and what it had of its node is free again."""
     template = _template({"never-ends": "true"}, cpu="4")
     await client.create(JOBS, "default", _job("told", template, parallelism=2, completions=3))
     running = _pods_are(

@@ -1,4 +1,4 @@
-"""Who owns the number of a Scale, as a real API server 1.36 gave it."""
+"""The manager that owns the number of a Scale, as a real API server 1.36 gave it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def applied(api: Api, body: dict[str, Any], path: str = f"{WEB}/scale", **
 
 
 async def owners(api: Api) -> dict[str, tuple[str, str, bool]]:
-    """Who owns the number: operation, subresource, and whether the entry has a time."""
+    """The owners of the number: operation, subresource, and whether the entry has a time."""
     entries = (await api.ok("GET", WEB))["metadata"]["managedFields"]
     return {
         entry["manager"]: (entry["operation"], entry.get("subresource", ""), "time" in entry)

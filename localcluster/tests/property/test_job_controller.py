@@ -222,7 +222,7 @@ def _take(world: World, step: str, number: int) -> None:
 
 
 def _come_to_rest(world: World) -> None:
-    """Time passes, pods end well, nobody crashes any more."""
+    """Time passes, pods end well, and no node crashes any more."""
     world.job["spec"]["suspend"] = False
     for _ in range(60):
         world.now += timedelta(seconds=LATER_S)

@@ -95,7 +95,7 @@ async def test_reset_of_a_read_is_repeated(client: KubeClient, faulty: FaultyApi
 async def test_reset_of_an_unrepeatable_write_is_reported(
     client: KubeClient, faulty: FaultyApi, kind: str
 ) -> None:
-    """Nobody knows whether it was done, so it is not done twice."""
+    """It may have been done, so it is not done twice."""
     faulty.then(reset(), json_answer(POD))
     if kind == "create":
         write = client.create(PODS, "n", POD)
@@ -107,7 +107,7 @@ async def test_reset_of_an_unrepeatable_write_is_reported(
 
 
 async def test_refused_connection_is_unavailability() -> None:
-    """Nobody listens there."""
+    """No server listens there."""
     async with KubeClient(ClusterConfig("http://127.0.0.1:9"), attempts_max=2) as client:
         with pytest.raises(ApiUnavailable, match=r"127\.0\.0\.1:9"):
             await client.create(PODS, "n", POD)
@@ -248,7 +248,7 @@ async def test_concurrency_is_bounded_and_leases_are_not_behind_it(faulty: Fault
 
 
 async def test_pages_are_fetched_as_they_are_wanted(client: KubeClient, faulty: FaultyApi) -> None:
-    """Who stops after the first page costs the server one. A forgotten version is reported."""
+    """Reading only the first page costs the server one. A forgotten version is reported."""
     page = {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [dict(POD)]}
     faulty.then(json_answer(page), json_answer(page), status(410))
     async with aclosing(client.pages(PODS, "n", limit=1)) as pages:

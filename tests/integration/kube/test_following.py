@@ -290,7 +290,7 @@ async def test_resources_are_free_when_each_pod_has_ended_or_is_gone(
 async def test_pods_that_may_be_listed_and_not_watched(
     client: KubeClient, faulty: FaultyApi
 ) -> None:
-    """They are listed again. Who may not list them is told."""
+    """They are listed again. A user that may not list them gets an error."""
     faulty.then(
         json_answer(listed(5, pod("a", 3))), status(403, "Forbidden"), json_answer(listed(9))
     )

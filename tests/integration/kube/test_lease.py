@@ -88,7 +88,7 @@ class LeaseTransport:
 
 
 class Candidate:
-    """An elector with a log of what it was told."""
+    """An elector with a log of what it heard."""
 
     def __init__(self, server: LeaseServer, name: str, **options: Any) -> None:
         self.transport = LeaseTransport(server)

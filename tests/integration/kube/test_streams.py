@@ -26,7 +26,7 @@ class Told:
         await response.prepare(request)
         for number in range(FAST):
             await response.write(f"{number}\n".encode())
-            await asyncio.sleep(0)  # the one who reads has a turn
+            await asyncio.sleep(0)  # the reader has a turn
         while word := await self.words.get():
             await response.write(f"{word}\n".encode())
         return response

@@ -59,7 +59,7 @@ def _certificate(folder: Path, *, days: int = 5, host: str = HOST) -> Path:
 
 @asynccontextmanager
 async def _server(file: Path | None, answer: web.Response) -> AsyncIterator[str]:
-    """A server that gives everybody the same answer. Yields its address."""
+    """A server that gives all clients the same answer. Yields its address."""
 
     async def give(_: web.BaseRequest) -> web.Response:
         return answer

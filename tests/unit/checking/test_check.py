@@ -153,7 +153,7 @@ def test_a_terminal_pod_needs_no_slot() -> None:
 
 
 def test_overfilling_by_others_alone_is_a_warning() -> None:
-    """Somebody bound pods past the scheduler onto a node where none of ours is."""
+    """Pods were bound past the scheduler onto a node where none of ours is."""
     scenery = healthy()
     scenery.pods.append(views.foreign_pod("rogue", "node-2", "15"))
     scenery.rows["usage"][2] = UsageRow("node-2", "cpu", 16000, 0, 17000, -1000)
@@ -181,7 +181,7 @@ def test_node_usage_is_counted_anew(line: UsageRow, invariant: str) -> None:
 
 
 def test_nodes_of_rows_and_cluster_are_the_same() -> None:
-    """A node nobody told the rows about, and one the rows have not forgotten."""
+    """A node that the rows do not know, and one that the rows have not forgotten."""
 
     def swap(scenery: Scenery) -> None:
         scenery.nodes.append(views.node("node-3"))
@@ -200,7 +200,7 @@ def test_a_fluxjob_says_what_its_row_says() -> None:
 
 
 def test_fluxjobs_and_rows_are_one_to_one() -> None:
-    """A second FluxJob of the same workload, and one of a workload nobody knows."""
+    """A second FluxJob of the same workload, and one of a workload that is not known."""
 
     def double(scenery: Scenery) -> None:
         scenery.fluxjobs.append(views.fluxjob("pi", "Running", jobid=1))
@@ -237,7 +237,7 @@ def _reserve(scenery: Scenery, starts_at_s: int) -> None:
 
 
 def test_a_reservation_is_kept() -> None:
-    """Ten seconds past its start and still waiting, with nobody to blame. Before, all is well."""
+    """Ten seconds past its start and still waiting, with no cause. Before, all is well."""
     assert found(lambda scenery: _reserve(scenery, NOW_S - 10)) == {"reservation not kept"}
     assert found(lambda scenery: _reserve(scenery, NOW_S + 10)) == set()
 
@@ -356,7 +356,7 @@ def _strand(scenery: Scenery) -> None:
 
 
 def test_what_waits_has_a_row_that_has_not_ended() -> None:
-    """Nobody would ever start it. The way out stands beside it."""
+    """It would never be started. The way out stands beside it."""
     assert found(_strand) == {"waiting workload whose row has ended"}
     scenery = healthy()
     _strand(scenery)
@@ -401,7 +401,7 @@ def test_each_loop_has_succeeded_lately() -> None:
 
 
 def test_what_is_set_aside_is_a_warning() -> None:
-    """An object, and input of a FluxJob. Of one that is over nobody needs to know."""
+    """An object, and input of a FluxJob. A FluxJob that is over is left out."""
     scenery = healthy()
     scenery.rows["quarantined_objects"] = [
         QuarantinedRow("node", "n9", "", "n9", "cpu: 'x' is no quantity")

@@ -43,7 +43,7 @@ def test_errors_have_one_look(
     words: list[str],
     told: str,
 ) -> None:
-    """A wrong command line is told as a wrong value is: one line, and a way out."""
+    """A wrong command line is refused as a wrong value is: one line, and a way out."""
     assert _run(monkeypatch, *words) == 2
     error = capsys.readouterr().err
     assert error.startswith("fluxqueue: ")

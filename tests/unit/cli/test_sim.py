@@ -81,7 +81,7 @@ def test_bad_files_and_policies_name_the_fault(tmp_path: Path) -> None:
 
 
 def test_urgent_jobs_have_others_make_way() -> None:
-    """The same workload. What is urgent waits for less, and who made way is told."""
+    """The same workload. What is urgent waits for less, and the output names what was preempted."""
     size = ("--jobs", "60", "--nodes", "4", "--cores", "4", "--policy", "easy", "--urgent", "0.2")
     without, preempting = run(*size), run(*size, "--preemption", "--grace", "1m")
     told = preempting.splitlines()[3]
@@ -104,7 +104,7 @@ def test_a_duration_that_cannot_be_read_is_refused_by_its_option() -> None:
 
 
 def test_a_match_policy_says_how_nodes_are_filled() -> None:
-    """Shares of nodes that are spread leave no whole node to who wants whole nodes."""
+    """Shares of nodes that are spread leave no whole node to a job that wants whole nodes."""
     work = ("--swf", str(SAMPLE), "--nodes", "4", "--cores", "8")
     told = {
         name: run(*work, "--policy", "easy", "--match-policy", name) for name in ("pack", "spread")

@@ -39,7 +39,7 @@ def edge(kind: DependencyKind, state: FluxJobState, *, has_started: bool = False
 
 @pytest.mark.parametrize("kind", K)
 def test_each_kind_waits_for_an_end_of_its_own(kind: DependencyKind) -> None:
-    """Whatever waits or is placed is waited for. Each end lets go, or never will."""
+    """Whatever waits or is placed is waited for. Each end starts the job, or never will."""
     for state in S:
         expected = ENDINGS[kind].get(state, DependencyOutcome.WAITING)
         if kind is K.AFTER and state is S.RUNNING:

@@ -39,7 +39,7 @@ RANGES = st.lists(
     ],
 )
 def test_a_list_is_read_as_far_as_it_can_be(text: str, ranges: list[Range]) -> None:
-    """What is no index is left out. A long range costs nothing."""
+    """Other texts are left out. A long range costs nothing."""
     assert read_indexes(text) == ranges
 
 

@@ -65,7 +65,7 @@ def test_states_are_written_where_they_are_decided() -> None:
 def test_a_verdict_on_dependencies_is_a_transition(
     state: S, held_by: str | None, is_never: bool
 ) -> None:
-    """A hold of somebody else stays, and nobody is held twice."""
+    """A hold of another user stays, and no job is held twice."""
     judged = on_judged(state, held_by, is_blocked=is_never, is_never=is_never, is_early=False)
     if not state.is_waiting or (state is S.HELD) == (held_by is None):
         return  # no row is like this

@@ -244,7 +244,7 @@ def test_each_policy_has_its_choice(policy: str, expected: list[str]) -> None:
 
 
 def test_a_policy_that_takes_nodes_whole_shares_none() -> None:
-    """lonodex leaves the half-used node alone, and nobody else gets in afterwards."""
+    """lonodex leaves the half-used node alone, and no other job gets in afterwards."""
     pools = Matcher(ShareLedger(), "lonode")
     for name in ("n0", "n1"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})

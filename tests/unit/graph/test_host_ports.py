@@ -83,7 +83,7 @@ def test_all_addresses_count_whatever_the_others_are() -> None:
 
 
 def test_other_jobs_pay_nothing_for_ports_of_unmanaged_pods() -> None:
-    """A port gets a column when a job asks for it, and then all nodes know who uses it."""
+    """A port gets a column when a job asks for it, and then all nodes know the jobs that use it."""
     matcher = cluster("a", "b", "c")
     daemon = {CPU: 1, **port(9100)}
     for name in ("a", "b"):

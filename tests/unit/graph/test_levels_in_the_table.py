@@ -113,7 +113,7 @@ def test_an_unnamed_level_in_between_makes_nothing_impossible() -> None:
 
 
 def test_nodes_that_do_not_say_where_they_stand_are_in_no_rack() -> None:
-    """Nobody knows that they share one."""
+    """It is not known that they share one."""
     matcher = Matcher(ShareLedger(), "lonode")
     add(matcher, "n0", {RACK: "r"})
     add(matcher, "n1", {})
@@ -132,7 +132,7 @@ def test_the_fullest_rack_that_suffices_is_taken_and_bytes_do_not_outweigh_cores
 
 
 def test_an_exclusive_rack_is_taken_whole() -> None:
-    """Its other nodes are held too. A rack that anybody uses is left alone."""
+    """Its other nodes are held too. A rack that is in use is left alone."""
     matcher = cluster()
     matcher.allocate("x", matcher.match_now(job(slot(1)), 0))
     found = matcher.match_now(job(some("rack", 1, slot(1), exclusive=True)), 0)

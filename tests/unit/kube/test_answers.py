@@ -71,7 +71,7 @@ def test_a_login_page_is_no_answer() -> None:
 
 
 def test_json_that_is_none() -> None:
-    """A page with code 200 that is no JSON is an unavailable server, not a crash."""
+    """A page with code 200 without JSON is an unavailable server, not a crash."""
     with pytest.raises(ApiUnavailable, match="not JSON"):
         decode(b"<html>")
 

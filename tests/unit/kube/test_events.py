@@ -24,7 +24,7 @@ def about(name: str, uid: str = "uid") -> Involved:
 
 @given(NAMES, st.text(max_size=20))
 def test_names_are_valid(name: str, key: str) -> None:
-    """Whatever is told, of whatever object."""
+    """Any event, of any object."""
     made = event_name(about(name), key)
     assert SUBDOMAIN.fullmatch(made)
     assert len(made) <= 253
@@ -39,7 +39,7 @@ def test_a_name_as_long_as_can_be(character: str, number: int) -> None:
 
 
 def test_the_same_is_named_the_same_and_nothing_else_is() -> None:
-    """By the object and by what is told of it, also where the names are cut alike."""
+    """By the object and by the event, also where the names are cut alike."""
     name = "a" * 253
     told = event_name(about(name), "started/1")
     assert told == event_name(about(name), "started/1")

@@ -102,7 +102,7 @@ def _small(job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_an_informer_keeps_neither_whole_objects_nor_what_it_has_twice() -> None:
-    """The first list and a relist. What has not changed is the same object, and nobody is told."""
+    """The first list and a relist. What has not changed is the same object, without an event."""
     told: list[str] = []
     informer = Informer(
         _client(PagesOfJobs()),

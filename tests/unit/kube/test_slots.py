@@ -11,7 +11,7 @@ from fluxqueue.kube.slots import BACKGROUND_PART, Slots, lane_of
 
 
 class _Requests:
-    """Requests that stay open until they are told to end."""
+    """Requests that stay open until the test ends them."""
 
     def __init__(self, number: int) -> None:
         self.slots, self.open, self.ends = Slots(number), list[str](), dict[str, asyncio.Event]()
@@ -106,7 +106,7 @@ _STEPS = st.lists(
 @settings(deadline=None)
 @given(number=st.integers(1, 9), steps=_STEPS)
 def test_no_slot_is_lost_or_given_twice(number: int, steps: list[tuple[str, int]]) -> None:
-    """Whatever ends, and whoever gives up, at whichever moment."""
+    """Whichever request ends or gives up, at whichever moment."""
     asyncio.run(_play(number, steps))
 
 

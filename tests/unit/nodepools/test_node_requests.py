@@ -7,7 +7,7 @@ from fluxqueue.nodepools.plan.node_requests import RequestEnd, review_requests
 
 
 def test_a_node_belongs_to_the_oldest_request_of_its_pool() -> None:
-    """Another pool gets nothing of it. What nobody asked for stays free."""
+    """Another pool gets nothing of it. What was not asked for stays free."""
     older = NodeRequest(1, "p", "u1", "q", 1, 100, 160)
     newer = NodeRequest(2, "p", "u2", "q", 1, 110, 170)
     other = NodeRequest(3, "o", "u3", "q", 1, 90, 150)

@@ -143,7 +143,7 @@ def test_every_variable_is_a_setting(name: str) -> None:
 
 
 def test_the_databases_variables_are_what_our_url_says() -> None:
-    """User, password and database of the server and of those who connect."""
+    """User, password and database of the server and of the clients."""
     server = SERVICES["postgres"]["environment"]
     assert server.keys() == SERVER_VARIABLES
     url = (
@@ -170,7 +170,7 @@ def test_containers_have_no_rights_and_write_nowhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n, one in SERVICES.items() if "ports" in one])
 def test_ports_are_published_on_loopback_only(name: str) -> None:
-    """The password in the file is good for nobody else. More has to be asked for by variable."""
+    """The password in the file is for one machine. Other addresses need a variable."""
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
 
 

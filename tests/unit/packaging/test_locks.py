@@ -63,7 +63,7 @@ def project() -> dict[str, object]:
 @pytest.mark.parametrize("lock", (*LOCKS, *OF_NO_IMAGE[1:]))
 def test_every_requirement_is_exact_and_hashed(lock: str) -> None:
     """pip installs nothing that is not listed with the hash of its file."""
-    # The last lines say what is left out: the other house, which is installed from this tree.
+    # The last lines say what is left out: the other project, which is installed from this tree.
     text = (ROOT / lock).read_text(encoding="utf-8").partition("\n# The following packages were")[0]
     entries = re.split(r"\n(?=\S)", text.strip())
     for entry in entries:

@@ -104,7 +104,7 @@ USED = {
     ],
 )
 def test_limits_on_what_runs(rules: QueueRules, user: str, reason: str) -> None:
-    """Queue by queue and user by user. The value of the limit and the use are told."""
+    """Queue by queue and user by user. The reason has the value of the limit and the use."""
     found = LimitUse.of(USED).why_over(rules, user, Amounts(1, 2, 1000))
     assert reason in (found or "") if reason else found is None
 

@@ -89,7 +89,7 @@ def test_fair_share_is_off_by_default() -> None:
 
 
 def test_preemption_is_off_by_default() -> None:
-    """What is given is read. A queue's own jobs may always make way."""
+    """What is given is read. A queue's own jobs may always be preempted."""
     assert read_rules("q", {}).preemption is None
     assert read_rules("q", {"preemption": {"within": "lowerPriority"}}).preemption == (
         PreemptionRules(frozenset({"q"}))

@@ -37,7 +37,7 @@ def _holders(slots: list[AdoptedSlot]) -> dict[int, tuple[str, str | None]]:
 
 
 def test_pods_hold_the_slots_of_their_nodes() -> None:
-    """An index has its own slot. Who has none takes what is left on its node."""
+    """An index has its own slot. A pod without one takes what is left on its node."""
     pods = [_pod("x", "n1", index=2), _pod("y", "n1", index=0), _pod("z", "n2", index=1)]
     found = place(_record("n1", "n2", "n1", "n2"), pods)
     assert _holders(found) == {0: ("n1", "y"), 1: ("n2", "z"), 2: ("n1", "x"), 3: ("n2", None)}
@@ -117,7 +117,7 @@ def test_unequal_pods_hold_slots_of_their_own_kind() -> None:
 
 
 def test_what_is_left_belongs_to_the_index_whose_pod_failed_there() -> None:
-    """Unless that index runs, and it is kept before a slot that belongs to nobody."""
+    """Unless that index runs, and it is kept before a free slot."""
     pods = [_pod("x", "n1", index=0), _pod("y", "n4", index=3)]
     slots = place(_record("n1", "n2", "n3", "n3", "n4"), pods, {0: "n2", 8: "n3", 2: "n3"})
     indexes = {slot.number: slot.index for slot in slots}

@@ -70,7 +70,7 @@ def test_easy_estimates_behind_the_reservation() -> None:
 
 
 def test_fcfs_estimates_in_order() -> None:
-    """Nobody is expected before those before it, though there would be room."""
+    """No job is expected before those before it, though there would be room."""
     queue = [job(1), job(2, 2), job(3)]
     assert outlook(pools(), queue, "fcfs") == {
         1: (1, "waits for n0 held by job 17 until 13:00 UTC"),
@@ -100,7 +100,7 @@ def test_an_expected_start_is_no_promise() -> None:
 
 
 def test_stopped_queues_are_not_estimated_and_hold_nobody_up() -> None:
-    """No plan over durations knows when somebody starts the queue again."""
+    """No plan over durations knows when the queue starts again."""
     queues = Queues({"default": QueueRules("default"), "off": QueueRules("off", is_started=False)})
     stopped = PendingJob("u1", 1, 10, request(2, cpu=4, duration_s=60), queue="off")
     assert list(outlook(pools(), [stopped, job(2)], "easy", queues=queues)) == [2]
@@ -147,7 +147,7 @@ def test_what_counts_as_news(told: Outlook, new: Outlook, is_same: bool) -> None
 
 
 def test_places_are_told_to_all_and_starts_as_long_as_there_is_time() -> None:
-    """A thousand wait. Planning is over after the third, who comes behind is told his place."""
+    """A thousand wait. Planning is over after the third. Jobs behind it get their place."""
     found, queue = pools(), [job(number) for number in range(1000)]
     decisions = run_cycle(found, queue, POLICIES["easy"], NOON)
     asked = iter(range(10_000))
@@ -170,7 +170,7 @@ def test_nodes_that_cannot_be_used_have_a_word() -> None:
 
 
 def test_what_bars_has_a_word() -> None:
-    """A stopped queue, a limit. Not those who wait for room."""
+    """A stopped queue, a limit. Not those that wait for room."""
     rules = {
         "stopped": QueueRules("stopped", is_started=False),
         "small": QueueRules("small", total=Limits(jobs=0)),

@@ -1,4 +1,4 @@
-"""The ledger of promises: what is promised once, and who is blamed."""
+"""The ledger of promises: what is promised once, and what is blamed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_limits_changes_and_absence_void_a_promise() -> None:
 
 
 def test_what_became_of_a_promise_is_counted_once() -> None:
-    """In time, late without a reason, late with one. Who was promised nothing is not counted."""
+    """In time, late without a reason, late with one. A job without a promise is not counted."""
     ledger = Promises()
     for at, excuse, outcome in ((105, None, "kept"), (106, None, "broken"), (106, "x", "excused")):
         ledger.take_in([JOB], planned(100), now=0, mishaps=NOTHING)

@@ -77,7 +77,7 @@ def test_every_order_of_slots_is_read_back(granted: list[tuple[Any, str]]) -> No
 
 @pytest.mark.parametrize("held", ["n1", [1], ["n[1-999999]"], ["n["], [["n1"]]])
 def test_held_nodes_that_are_none_are_refused(held: object) -> None:
-    """Whoever may write the status cannot make up a cluster."""
+    """A user that may write the status cannot make up a cluster."""
     bad = {**R, "attributes": {"fluxqueue": {**R["attributes"]["fluxqueue"], "held": held}}}
     with pytest.raises(InvalidInput):
         read_resource_set(bad)
@@ -161,6 +161,6 @@ FIELDS = ("state", "version", "jobid", "R", "startTime", "endTime", "operator")
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))
 def test_no_status_makes_reading_fail(status: dict[str, Any]) -> None:
-    """Whatever somebody with the right to write it has put there."""
+    """Whatever a user with the right to write it has put there."""
     read_record({"metadata": META, "status": status})
     read_record({"metadata": META, "status": status.get("operator")})

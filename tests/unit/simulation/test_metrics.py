@@ -77,7 +77,7 @@ def test_lost_nodes_by_hand() -> None:
 
 
 def test_what_never_fits_is_counted_apart() -> None:
-    """It neither waits nor holds anybody up."""
+    """It neither waits nor delays other jobs."""
     nodes = uniform_cluster(1, 4)
     records = simulate(nodes, [job(1, 0, 8, 10, 10), job(2, 0, 4, 10, 10)], POLICIES["fcfs"])
     result = figures("fcfs", records, nodes)

@@ -138,7 +138,7 @@ def test_work_that_runs_still_and_work_that_waits_still() -> None:
 
 
 def test_jobs_and_nodes_that_were_deleted() -> None:
-    """Their use stands in for the request. Lost nodes are told."""
+    """Their use stands in for the request. Lost nodes are reported."""
     data = simulated_history(6, jobs=40)
     for one in data["jobs"][:10]:
         cpu_s = sum(amounts["cpu"] for amounts in one["nodes"].values()) / 1000

@@ -172,7 +172,7 @@ def its_job_set(*, suspend: bool = True, **pod: Any) -> Obj:
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_the_jobset_of_a_trainjob_says_which_slots_its_pods_need(operation: str) -> None:
-    """It is not held by itself: its TrainJob is, and lets it go."""
+    """It is not held by itself: its TrainJob is, and starts it."""
     verdict, made = answered(its_job_set(), operation=operation)
     assert verdict == "taken"
     (one,) = made["spec"]["replicatedJobs"]

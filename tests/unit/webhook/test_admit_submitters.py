@@ -143,7 +143,7 @@ def test_what_waits_suspended_counts_for_whom_a_gitops_tool_names() -> None:
 
 
 def test_a_leader_worker_set_keeps_its_submitter_and_nothing_else_is_changed_later() -> None:
-    """Its pods are told to ask when it is made, and not by an edit."""
+    """Its pods get the label when it is made, and not by an edit."""
     lws = "system:serviceaccount:lws-system:lws-controller-manager"
     submitters = Submitters(SETTINGS.submitters.controllers | {lws})
     settings = AdmitSettings(submitters=submitters)

@@ -121,7 +121,7 @@ def test_the_author_of_a_gated_job_may_create_it_suspended() -> None:
     ],
 )
 def test_a_suspension_for_kueue_is_the_queues(labels: Obj, settings: Obj, is_authors: bool) -> None:
-    """All others wait for their author, and are told so."""
+    """All others wait for their author, and their reason says so."""
     job, warnings = answer(a_job({}, labels, suspend=True), **settings)
     assert job["spec"]["suspend"] is True
     assert is_gated(job)

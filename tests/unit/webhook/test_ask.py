@@ -1,4 +1,4 @@
-"""Admission of PlacementReviews: who asks is written down, and what cannot be read is refused."""
+"""Admission of PlacementReviews: the user is written down, and what cannot be read is refused."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def of(namespace: str, peer: str = "p") -> Lane:
 
 
 class Holder:
-    """Requests that hold room until they are told to end, in the order in which they got it."""
+    """Requests that hold room until the test ends them, in the order in which they got it."""
 
     def __init__(self, bodies: LargeBodies) -> None:
         self.bodies = bodies
@@ -45,7 +45,7 @@ class Holder:
 
 
 async def settle() -> None:
-    """Let every task go on that can."""
+    """Run every task that can continue."""
     for _ in range(20):
         await asyncio.sleep(0)
 

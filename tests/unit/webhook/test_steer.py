@@ -1,4 +1,4 @@
-"""Admission of changes to FluxJobs: whose they are is written down, and cannot be forged."""
+"""Admission of changes to FluxJobs: their user is written down, and cannot be forged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ask(
 
 
 def test_who_changes_what_is_written_down() -> None:
-    """Beside what others changed before. A name that he writes himself is not taken."""
+    """Beside what others changed before. A name that the user writes is not taken."""
     by = {"queue": "bob"}
     forged = {"hold": True, "queue": "gold", "steeredBy": {"hold": "eve", "queue": "eve"}}
     allowed, said = ask({"queue": "gold", "steeredBy": by}, forged)
@@ -57,7 +57,7 @@ def test_what_is_ours_is_refused_as_kubectl_shows_it() -> None:
 
 
 def test_a_cancellation_names_its_user_and_is_true_or_false() -> None:
-    """As every other change. What is no truth value is refused with the field."""
+    """As every other change. Anything but true and false is refused with the field."""
     allowed, said = ask({}, {"cancel": True})
     assert allowed
     assert said == {"cancel": "alice"}

@@ -93,7 +93,7 @@ def test_an_authors_suspension_is_remembered() -> None:
 
 
 def test_a_claimed_suspension_of_a_running_batch_job_is_dropped() -> None:
-    """Otherwise the annotation would keep a workload for ever that nobody suspended."""
+    """Otherwise the annotation would keep a workload for ever that was not suspended."""
     job = batch_job(meta={"annotations": {"fluxqueue/author-suspended": "true", "a": "b"}})
     assert _admit(job)["metadata"]["annotations"] == {"a": "b"}
 
@@ -106,7 +106,7 @@ def test_our_own_suspension_is_not_taken_for_the_authors() -> None:
 
 
 def test_what_is_taken_in_bears_no_number_of_a_job_yet() -> None:
-    """An exported manifest does. Of what bears one the policy believes that it was let go."""
+    """An exported manifest does. If an object has one, the policy believes that it was started."""
     numbered = {"fluxqueue/jobid": "7", "a": "b"}
     in_group = {"fluxqueue/pod-group": "g", "fluxqueue/group-size": "5"}
     pod = _admit(bare_pod(meta={"labels": numbered}))
@@ -256,7 +256,7 @@ def test_resuspension_forgets_the_authors() -> None:
 
 @pytest.mark.parametrize("patch", [releases.suspend_patch("u"), releases.unpin_patch("u")])
 def test_every_suspension_of_ours_says_so(patch: dict[str, Any]) -> None:
-    """And every release takes it back, so that the next one is told from it."""
+    """And every release takes it back, so that the next one differs from it."""
     assert patch["metadata"]["annotations"] == {"fluxqueue/author-suspended": "false"}
     pin = releases.pin_patch("u", to=Destination("n1", None), jobid=7, nodes="n1")
     for release in (
@@ -367,7 +367,7 @@ def test_an_ungated_pod_needs_no_patch() -> None:
 
 
 def test_pinning_by_name_narrows_every_term() -> None:
-    """Terms are alternatives: one that is not narrowed would let the pod go elsewhere."""
+    """Terms are alternatives: one that is not narrowed would allow other nodes."""
     expression = {"key": "a", "operator": "Exists"}
     other = {"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}
     terms = [{"matchExpressions": [expression]}, {"matchFields": [other]}]

@@ -79,7 +79,7 @@ GOOD = {
 
 @pytest.mark.parametrize("key", BAD)
 def test_a_bad_value_keeps_its_last_good_one(key: str) -> None:
-    """And that is told with the key, the value that stands there and what counts."""
+    """The warning has the key, the value that stands there and what counts."""
     was = job({key: GOOD[key]})
     found = mend(job({key: BAD[key]}), said_by(was), DEFAULT_SITE)
     kind = kind_of(was)
@@ -152,7 +152,7 @@ def test_the_jobs_own_value_goes_before_that_of_its_template() -> None:
 
 
 def test_unknown_keys_are_left_out_and_told_in_bounded_time() -> None:
-    """However many an object carries. All others are heeded."""
+    """However many an object carries. All others are applied."""
     many = {f"x{number}": "1" for number in range(12_000)}
     began_s = time.process_time()
     found = mend(job({**many, "hold": "true"}), {}, DEFAULT_SITE)

@@ -111,7 +111,7 @@ def test_the_node_of_a_release_stands_in_the_template() -> None:
 
 
 def test_what_was_released_in_its_template_shows_it() -> None:
-    """Our gate is not there any more: with FluxJob and row lost it was a stranger's."""
+    """Our gate is not there any more: with FluxJob and row lost it was unmanaged."""
     assert not managed.is_managed(_released())
     assert managed.is_taken_in(_released())
     assert managed.is_taken_in(_released(meta={"labels": {}}))
@@ -153,7 +153,7 @@ def test_author_suspension_holds_until_the_author_lifts_it() -> None:
     ],
 )
 def test_what_admission_leaves_alone_is_not_adopted(workload: dict[str, Any], why: str) -> None:
-    """Whoever wrote the gate there wrote the user there, too."""
+    """The author of the gate wrote the user there, too."""
     assert managed.has_our_marks(workload)
     assert why in (managed.why_not_vouched(workload) or "")
     assert not managed.is_taken_in(workload)

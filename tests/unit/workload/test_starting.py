@@ -89,7 +89,7 @@ def test_begin_times_are_read(text: str, expected: int) -> None:
     ],
 )
 def test_other_begin_times_are_refused(text: str) -> None:
-    """A time without a zone would mean another moment to everybody."""
+    """A time without a zone would mean another moment in each place."""
     with pytest.raises(InvalidInput, match=r"fluxqueue/begin-time\]"):
         read_wishes(job(begin_time=text))
 

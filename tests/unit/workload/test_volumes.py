@@ -168,7 +168,7 @@ def test_a_class_without_provisioner_offers_the_volumes_that_are_there() -> None
     ],
 )
 def test_what_is_not_known_by_now_is_left(around: KnownSurroundings) -> None:
-    """A claim that is to be made or bound, or a volume that is not seen yet."""
+    """A claim that must be made or bound, or a volume that is not seen yet."""
     assert places(around, "data") == (["a", "b", "c"], [VOLUMES])
 
 

@@ -104,7 +104,7 @@ def test_decisions_about_dependents() -> None:
 
 
 def test_decisions_about_deleted_owners() -> None:
-    """Foreground waits for what blocks. Orphaning lets the dependents go. The rest is not ours."""
+    """Foreground waits for what blocks. Orphaning keeps the dependents. The rest is not ours."""
     foreground = _item(
         "x", "a", deletionTimestamp="t", finalizers=[FOREGROUND], resource=CONFIGMAPS
     )

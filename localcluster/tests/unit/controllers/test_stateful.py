@@ -56,7 +56,7 @@ def test_ordered_start() -> None:
 
 
 def test_parallel_start() -> None:
-    """Parallel waits for nobody."""
+    """Parallel waits for no other pod."""
     subject = _set(3, podManagementPolicy="Parallel")
     assert _plan(subject, [_pod(0, ready=False)]) == (["db-1", "db-2"], [])
 

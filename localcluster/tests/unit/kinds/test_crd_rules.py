@@ -81,5 +81,5 @@ def test_it_holds_as_recorded(case: dict[str, Any]) -> None:
 
 
 def test_what_differs_was_recorded() -> None:
-    """No difference is named of a rule that nobody asked about."""
+    """No difference is named of a rule that was not recorded."""
     assert set(DIFFERENT) <= {_name(case) for case in COMPILED["rules"] + HELD["rules"]}

@@ -116,7 +116,7 @@ def test_deletion() -> None:
 
 
 def test_finished_pod_held_by_a_finalizer_is_not_the_nodes_business() -> None:
-    """Grace 0: the API server waits for somebody's finalizer."""
+    """Grace 0: the API server waits for a finalizer."""
     held = _pod(
         phase="Succeeded", deletionTimestamp=at(0), deletionGracePeriodSeconds=0, finalizers=["x"]
     )

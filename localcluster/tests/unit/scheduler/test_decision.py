@@ -117,7 +117,7 @@ def test_recorded_text_without_preemption() -> None:
 
 
 def test_busy_nodes_could_have_had_victims() -> None:
-    """A node that is only full now is told apart from one that could never do."""
+    """A node that is only full now differs from one that could never do."""
     nodes = [_node("full", "4"), _node("small", "1")]
     nodes[0].take_pod({"cpu": 4000})
     message = explain(demand_of(_pod({"cpu": "2"})), nodes)

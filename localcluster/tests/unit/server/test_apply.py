@@ -113,7 +113,7 @@ def test_merge_puts_elements_where_they_belong() -> None:
 
 
 def test_prune_removes_what_was_given_up_with_its_defaults() -> None:
-    """An element that a manager leaves out goes, also fields of it that nobody owns."""
+    """An element that a manager leaves out goes, also fields of it without an owner."""
     live = with_containers(
         {"name": "one", "image": "i:1"},
         {"name": "side", "image": "s:1", "terminationMessagePath": "/dev/termination-log"},
@@ -149,7 +149,7 @@ X, Y = ("f:data", "f:x"), ("f:data", "f:y")
 
 
 def test_an_update_takes_fields_over_without_asking() -> None:
-    """Changed fields move to the writer, removed ones leave everybody."""
+    """Changed fields move to the writer, removed ones leave all owners."""
     known: Managers = {ALICE: Owned(frozenset({X, Y}), "t0")}
     after = taken_over(known, BOB, "t1", frozenset({X}), frozenset({Y}))
     assert after == {BOB: Owned(frozenset({X}), "t1")}

@@ -180,7 +180,7 @@ class TestJson:
         ],
     )
     def test_failures_are_one_422(self, operation: Obj) -> None:
-        """The cause cannot be told apart, as on the real server."""
+        """The causes look alike, as on the real server."""
         with pytest.raises(StatusError) as caught:
             apply_json_patch({"m": {"a/b": "1"}, "l": [1, 2]}, [operation])
         assert (caught.value.code, caught.value.reason) == (422, "Invalid")

@@ -99,7 +99,7 @@ def test_leaving_a_selector_shows_the_previous_content_under_the_new_version() -
 
 
 def test_a_deletion_outside_the_selector_is_silent() -> None:
-    """Neither changes nor the deletion of an object that never matched are told."""
+    """No event tells of changes or the deletion of an object that never matched."""
     store = Store()
     watch = watcher(store, fields="metadata.name=a")
     other = store.create(MAPS, config_map("b"))
@@ -180,7 +180,7 @@ def test_watchers_share_the_bytes_of_a_line() -> None:
 
 
 def test_listeners_see_every_event_until_they_stop() -> None:
-    """In-process readers (definitions, journal) are told synchronously."""
+    """In-process readers (definitions, journal) get events synchronously."""
     store = Store()
     seen: list[str] = []
     stop = store.subscribe(lambda storage, event: seen.append(f"{storage[1]} {event.type}"))

@@ -28,7 +28,7 @@ def tool() -> ModuleType:
 
 
 def test_the_table_is_made_of_openapi_and_the_overlay(tool: ModuleType) -> None:
-    """Nobody edits it by hand, and the overlay speaks of nothing that is not there."""
+    """It is not edited by hand, and the overlay names only what is there."""
     text, unused = tool.make_table()
     stored = (tool.FOLDER / "table.txt").read_text(encoding="utf-8")
     assert text == stored, "make table"

@@ -169,7 +169,7 @@ def test_who_makes_its_pods_is_named_where_it_is_not_a_job() -> None:
 
 
 def test_wishes_in_which_its_pods_do_not_agree_are_told() -> None:
-    """What was told by one of them only is no disagreement, nor is what we write ourselves."""
+    """A value of only one of them is no disagreement, nor is what we write ourselves."""
     said = [{"fluxqueue/priority": str(n), "fluxqueue/user": f"u{n}"} for n in range(2)]
     said[0]["fluxqueue/duration"] = "1h"
     made = group(*(member(f"p{n}", meta={"annotations": one}) for n, one in enumerate(said)))

@@ -66,7 +66,7 @@ def test_a_template_that_says_no_is_left_to_others() -> None:
 
 
 def test_it_is_held_by_a_field_that_was_stored() -> None:
-    """Of a version that lacks the field nobody waits for it to go on."""
+    """A version that lacks the field is not waited for."""
     assert SUSPENDED_OWNER.is_held(job_set())
     assert SUSPENDED_OWNER.is_held(job_set(suspend=False))
     assert not SUSPENDED_OWNER.is_held(job_set(suspend=None))
@@ -184,7 +184,7 @@ def test_one_whose_templates_stand_elsewhere_gathers_until_those_are_there() -> 
 
 
 def test_one_whose_templates_are_not_known_is_over_only_when_it_says_so() -> None:
-    """Pods of its first step have succeeded. Nobody knows how many more it has."""
+    """Pods of its first step have succeeded. How many more it has is not known."""
     members = {"a": pod("a", "Succeeded")}
     unknown = train_job(members=members, slot_kinds={"a": "pod"})
     assert SUSPENDED_OWNER.progress(unknown).result is None

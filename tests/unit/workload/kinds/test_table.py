@@ -1,4 +1,4 @@
-"""The table of kinds: who claims a pod, what rows say, and that nobody compares kinds by name."""
+"""The table of kinds: who claims a pod, what rows say, and that no code compares kinds by name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_pod_belongs_to_who_makes_it_else_to_itself() -> None:
 
 
 def test_nobody_compares_kinds_by_name() -> None:
-    """Whoever needs to know asks the entry. What SQL needs is a column that the entry fills."""
+    """Code that needs to know asks the entry. What SQL needs is a column that the entry fills."""
     assert list(_comparisons()) == []
 
 
