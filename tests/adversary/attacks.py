@@ -231,7 +231,7 @@ async def odd_texts(tenant: Tenant, size: float) -> None:
 
 @_attack
 async def untyped_reviews(tenant: Tenant, size: float) -> None:
-    """Custom resources whose fields have any type: they reach admission before their schema."""
+    """Custom resources with fields of any type: they reach admission before their schema."""
     junk: tuple[Any, ...] = (
         None,
         True,
@@ -485,7 +485,7 @@ async def jobs_come_and_go(tenant: Tenant, size: float) -> None:
 
 @_attack
 async def pods_that_fail_at_once(tenant: Tenant, size: float) -> None:
-    """Jobs whose pods fail as soon as they run, and are made again up to a thousand times."""
+    """Jobs with pods that fail as soon as they run, and are made again up to a thousand times."""
     run = {"duration": "1ms", "exit-code": "1"}
     await tenant.create_all(
         JOBS,

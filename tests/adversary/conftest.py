@@ -64,7 +64,7 @@ async def world(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def victim(world: World) -> AsyncIterator[Tenant]:
-    """The tenant whose Jobs are to go on. Made first, gone last."""
+    """The tenant with the Jobs that must go on. Made first, gone last."""
     async with tenancy(world, "vera") as made:
         yield made
     await assert_nothing_left(world)
@@ -72,6 +72,6 @@ async def victim(world: World) -> AsyncIterator[Tenant]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def mallory(victim: Tenant) -> AsyncIterator[Tenant]:
-    """The tenant who attacks."""
+    """The attacking tenant."""
     async with tenancy(victim.space.world, "mallory") as made:
         yield made

@@ -225,7 +225,7 @@ class Life:
     # --- the end --------------------------------------------------------------------------------
 
     async def _until_due(self) -> None:
-        """Wait for promised starts only: nobody owes one behind work without a limit."""
+        """Wait for promised starts only: there is no promise behind work without a limit."""
 
         async def look() -> bool:
             now = SystemClock().now_s()

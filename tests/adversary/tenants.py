@@ -1,4 +1,4 @@
-"""``Tenant``: a user with ``edit`` in one namespace, who sends whatever bytes they like.
+"""``Tenant``: a user with ``edit`` in one namespace. It sends any bytes.
 
 A tenant has the roles that the chart adds to ``edit``, and nothing in any other namespace. Every
 answer is kept. An answer that says that one of our parts failed is a finding (``faults``).
@@ -44,7 +44,7 @@ class Answer:
 
     @property
     def is_taken(self) -> bool:
-        """Whether it did what it was told."""
+        """Whether it did what was asked."""
         return self.code < 300
 
     @property

@@ -97,7 +97,7 @@ UPDATES: dict[str, Any] = {
 @pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("update", UPDATES)
 async def test_bounds_hold_after_an_update(bounded: Tenant, update: str) -> None:
-    """A Job within the limits is created held, changed, and let go: the limits count as before."""
+    """A Job within the limits is created held, changed, and released: the limits still count."""
     body = _small("grows", parallelism=1)
     del body["spec"]["completions"]
     assert (await bounded.create(JOBS, body)).is_taken

@@ -1,6 +1,6 @@
 """The clock of a worker jumps by an hour, forwards and backwards: work goes on.
 
-The worker is given a clock whose time of day is moved. Its monotonic clock goes on, as an operating
+The time of day of the worker's clock is moved. Its monotonic clock goes on, as an operating
 system has it. What processes agree on goes by the database's clock, which stays.
 """
 

@@ -101,7 +101,7 @@ async def test_lives_with_a_greedy_tenant(world: World) -> None:
 async def test_the_lives_find_a_limit_that_is_raised(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By somebody whom no policy stops, and whom no operator has allowed it."""
+    """By a user that no policy stops, and that no operator has allowed it."""
 
     async def raise_it(life: Life, name: str) -> None:
         space, patch = life.greedy.space, {"spec": {"activeDeadlineSeconds": RAISED_S}}

@@ -55,7 +55,7 @@ def test_long_texts_of_each_annotation() -> None:
 
 
 def test_the_field_that_is_too_large_is_named() -> None:
-    """Down to the list, or to the map whose members are many by themselves."""
+    """Down to the list, or to the map with many members of its own."""
     many: dict[str, Any] = {f"k{n}": "" for n in range(VALUES_MAX)}
     for obj, where in (
         ({"metadata": {"labels": many}, "spec": {"a": [1] * 9}}, "metadata.labels"),

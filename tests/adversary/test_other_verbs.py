@@ -295,7 +295,7 @@ async def test_pods_of_a_decoy_count_however_they_spell_their_owner(
         answer = await _outsider(star, name, "1", labels=labels, ownerReferences=owners)
         taken += [name] if answer.is_taken else []
     await star.space.until_nothing_pending()
-    # A pod that runs and names a job that is held is told by the checker, as long as it runs.
+    # The checker reports a pod that runs and names a job that is held, as long as it runs.
     await _assert_counted(star.space.world, told=star.space.name)
     rows = await star.space.world.rows(
         "SELECT count(*) AS n FROM allocations a JOIN fluxjobs f USING (uid)"

@@ -1,6 +1,6 @@
 """What happens around the queue: a refusing API server, a full disk, an old database, more workers.
 
-One world of its own with three workers, whose controller and workers reach the API server through
+One world of its own with three workers. Its controller and workers reach the API server through
 a proxy that fails on demand. After each trouble every Job has ended once, and the invariants hold.
 """
 

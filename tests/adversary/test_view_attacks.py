@@ -217,8 +217,8 @@ async def test_a_stream_ends_with_its_token(
     monkeypatch: pytest.MonkeyPatch,
     is_busy: bool,
 ) -> None:
-    """Whether or not anything is told: at the latest when what is known of the token is too old,
-    and one look later. Nothing that happened after that is told.
+    """Whether or not there is an event: at the latest when what is known of the token is too old,
+    and one look later. No event tells what happened after that.
     """
     assert KEEP_S + view_server.STALE_S == 25, "as docs/admin/security.md says"
     monkeypatch.setattr(view_server, "STALE_S", 0.05)

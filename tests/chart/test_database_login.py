@@ -30,7 +30,7 @@ PASSWORD = "p@ss:w/o?rd &%41#"
 
 @pytest.fixture
 def given(postgres: PostgresServer) -> Iterator[dict[str, str]]:
-    """What a container is given for a database whose user owns it and is nobody else."""
+    """What a container is given for a database with one user, its owner."""
     with psycopg.connect(postgres.admin_url, autocommit=True) as connection:
         name = sql.Identifier(ROLE)
         connection.execute(

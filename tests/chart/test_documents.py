@@ -129,7 +129,7 @@ def test_every_document_has_a_name_of_its_own_and_the_release_on_it(
 
 
 def test_command_lines_find_what_the_chart_writes() -> None:
-    """The one name that is no release's."""
+    """The one name that belongs to no release."""
     (found,) = [one for one in render({"view": {"enabled": True}}) if one["kind"] == "ConfigMap"]
     assert (found["metadata"]["namespace"], found["metadata"]["name"]) == (
         VIEW_NAMESPACE,

@@ -1,5 +1,4 @@
-"""The admission policy, enforced by an API server: who may let queued work go, and who is not
-hindered.
+"""The admission policy, enforced by an API server: which users may release queued work.
 
 The chart's own accounts and rights are used. The Job controller is the cluster's. The webhook is
 not running: work is gated by hand, as the webhook would.
@@ -51,7 +50,7 @@ OURS = "gate-policy-system"
 RELEASE = "green"
 OTHER_GATE = "example.org/other"
 GITOPS = "gitops"
-"""An account whose annotation names the user (``submitter.accounts``)."""
+"""An account with an annotation that names the user (``submitter.accounts``)."""
 VALUES = {"submitter": {"accounts": [GITOPS]}, "webhook": {"namespaces": "optOut"}}
 MALLORY = "mallory"
 """A tenant with the role ``edit`` in the namespace of the test."""
@@ -88,7 +87,7 @@ REAL = [pytest.param("real", marks=pytest.mark.real_cluster)]
 
 @dataclass(frozen=True, slots=True)
 class People:
-    """Clients: the administrator, who is nobody special to the policy, and the chart's worker."""
+    """Clients: the administrator, not special to the policy, and the chart's worker."""
 
     admin: KubeClient
     worker: KubeClient
@@ -276,7 +275,7 @@ async def test_pods(people: People) -> None:
         assert "create it with" in await _refused(people, PODS, "queued", relabel)
 
     await _refused(people, PODS, "queued", {"metadata": {"annotations": {labels.USER: "boss"}}})
-    # With it nobody would look at what becomes of the gate.
+    # With it nothing would look at what becomes of the gate.
     numbered = {"metadata": {"labels": {labels.JOBID: "1"}}}
     assert "on released work" in await _refused(people, PODS, "queued", numbered)
 
@@ -476,7 +475,7 @@ async def test_forged_templates(people: People, resource: ApiResource) -> None:
     there.
     """
     await _bind(people, MALLORY)
-    # With the role `edit` nobody writes revisions. A role with all of `apps` may.
+    # The role `edit` does not allow revisions. A role with all of `apps` may.
     mallory = people if resource is CONTROLLER_REVISIONS else _as(people, MALLORY)
     forged = _template_of(resource, "forged", "alice")
     await _refused_creation(mallory, resource, forged)
@@ -499,7 +498,7 @@ async def test_forged_templates(people: People, resource: ApiResource) -> None:
     for name in ("none", "mine"):
         await _refused(mallory, resource, name, _stamp(path, "alice"))
         await _refused_apply(mallory, resource, _template_of(resource, name, "alice"))
-    # The submitter that is stored may stay, whoever edits, and may go.
+    # The submitter that is stored may stay in any user's edit, and may go.
     bob = people
     change = [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]
     await bob.admin.patch(resource, people.namespace, "mine", change, kind=PatchKind.JSON)
@@ -547,7 +546,7 @@ async def test_no_subresource_writes_a_template(people: People, resource: ApiRes
 
 
 async def test_controllers_hand_on_the_user_of_a_template(people: People) -> None:
-    """And nobody else: not with the label of a ReplicaSet, and not with its owner reference."""
+    """And no other user: not with the label of a ReplicaSet, and not with its owner reference."""
     app = {"app": "web", labels.MANAGED: "true"}
     made_by = CONTROLLER.format("replicaset")
     await _bind(people, MALLORY, made_by, CONTROLLER.format("cronjob"))
@@ -732,7 +731,7 @@ async def test_no_subresource_writes_our_marks(
         ):
             said = await _said_to(people, path, {"metadata": patch})
             assert said is None or "-fluxqueue-queued" in said, (subresource, patch, said)
-            # Or it is accepted and has no effect: then the subresource heeds no metadata.
+            # Or it is accepted and has no effect: then the subresource ignores metadata.
             after = (await people.admin.get(resource, people.namespace, "queued"))["metadata"]
             assert _marks(resource, after) == _marks(resource, before), (subresource, patch)
 

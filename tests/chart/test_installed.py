@@ -1,6 +1,6 @@
 """The chart installed, upgraded, tested, rolled back and removed by Helm itself.
 
-On the embedded cluster, and on a real control plane whose kubelets are simulated: every document is
+On the embedded cluster, and on a real control plane with simulated kubelets: every document is
 accepted, hooks run to their end, and what must outlive an upgrade or a removal does. What the pods
 would do is simulated. The programs themselves run in ``test_parts.py``.
 """

@@ -1,4 +1,4 @@
-"""The admission policy on limits, enforced by an API server: who may raise that of a released job.
+"""The admission policy on limits, enforced by an API server: raises of a released job.
 
 The webhook is not there, so the objects are written as it and a release leave them.
 """

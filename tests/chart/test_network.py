@@ -53,7 +53,7 @@ class Network:
         self.policies = [one["spec"] for one in documents if one["kind"] == "NetworkPolicy"]
 
     def allows(self, source: str, target: str, port: int, protocol: str = "TCP") -> bool:
-        """Whether both ends let it through. An end that is no component lies outside."""
+        """Whether both ends let it through. An end without a component lies outside."""
         names = self.pods.get(target, (OUTSIDE, {}))[1]
         return all(
             any(self._fits(rule, way, other, port, protocol, names) for rule in rules)
@@ -138,7 +138,7 @@ def test_metrics_can_be_kept_for_some() -> None:
 
 
 def test_the_webhook_can_be_kept_for_the_control_plane() -> None:
-    """Without the value, anybody may connect."""
+    """Without the value, any client may connect."""
     assert Network(ON).allows("anybody", "webhook", 8443)
     peers = [{"ipBlock": {"cidr": "10.0.0.0/28"}}]
     network = Network(merged(ON, {"networkPolicy": {"webhookFrom": peers}}))

@@ -85,7 +85,7 @@ SUSPENDED = {
     ("jobset.x-k8s.io", "jobsets"),
     ("trainer.kubeflow.org", "trainjobs"),
 }
-"""What of it may wait suspended: followed, and let go."""
+"""What of it may wait suspended: followed, and released."""
 WHICH_CLUSTER: Rule = ("", "namespaces", ("kube-system",), ("get",))
 CONTROLLER: set[Rule] = {
     WHICH_CLUSTER,
@@ -191,7 +191,7 @@ def test_check_can_be_run_in_a_pod_of_the_controller() -> None:
 
 
 def test_controller_beside_cert_manager() -> None:
-    """Who makes no certificates touches no Secret and no webhook."""
+    """A controller that makes no certificates touches no Secret and no webhook."""
     values = {"certificates": {"provider": "cert-manager"}}
     expected = {"*": CONTROLLER, NAMESPACE: LEASE} | AUTOSCALER
     assert _rights(f"{RELEASE}-controller", values) == expected
@@ -257,7 +257,7 @@ VIEW = {"view": {"enabled": True}}
 
 
 def test_the_view_server_reads_nothing_of_the_cluster() -> None:
-    """It asks who somebody is and what he may see."""
+    """It asks for the user and what the user may see."""
     assert _rights(f"{RELEASE}-view") == {}, "it is off by default"
     assert _rights(f"{RELEASE}-view", VIEW) == {
         "*": {
@@ -269,7 +269,7 @@ def test_the_view_server_reads_nothing_of_the_cluster() -> None:
 
 
 def test_everybody_finds_and_reaches_the_view_server() -> None:
-    """Who is logged in may read where it is, and be let through to it: to nothing else."""
+    """A logged-in user may read where it is, and connect to it: to nothing else."""
     everybody = "system:authenticated"
     finds = ("", "configmaps", ("fluxqueue-view",), ("get",))
     proxied = ("", "services/proxy", (f"https:{RELEASE}-view:https",), ("get",))
@@ -332,8 +332,8 @@ def test_the_test_may_act_in_its_own_namespace_only() -> None:
 
 
 def test_people_get_the_rights_that_go_with_what_they_may_already() -> None:
-    """Who may change a namespace's work steers it there. Priorities and queues take an operator.
-    Everybody may ask, and reads what he knows the name of."""
+    """Users with edit rights on a namespace steer it there. Priorities and queues take an operator.
+    All users may ask, and read what they know the name of."""
     reads = {(FLUX, "placementreviews", (), ("create", "delete", "get"))} | {
         (FLUX, resource, (), ("get", "list", "watch"))
         for resource in ("fluxjobs", "fluxnodepools", "fluxqueues", "resourcesharingpolicies")

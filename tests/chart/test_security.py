@@ -125,7 +125,7 @@ def test_images_come_from_where_the_air_gap_says() -> None:
 
 
 def test_only_what_talks_to_the_api_server_has_a_token() -> None:
-    """By the pod's own word. The accounts themselves give none to anybody who does not ask."""
+    """By the pod's own word. The accounts themselves give none to a pod that does not ask."""
     documents = render(EVERYTHING)
     with_token = {
         owner[1] for owner, spec in pod_specs(documents) if spec["automountServiceAccountToken"]

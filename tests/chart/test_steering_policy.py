@@ -1,4 +1,4 @@
-"""The admission policy on steering, enforced by an API server: who decides about others.
+"""The admission policy on steering, enforced by an API server: decisions about others.
 
 The chart's own roles are used. The webhook is not there: it checks values and states, not people.
 """
@@ -131,7 +131,7 @@ async def test_a_viewer_steers_nothing(people: People) -> None:
 
 
 async def test_kubernetes_own_roles_have_the_like(people: People) -> None:
-    """Whoever may view, edit or administer a namespace needs no binding to a role of ours."""
+    """A user with a built-in role in a namespace needs no binding to a role of ours."""
     for role in ("view", "edit", "admin"):
         await people.admin.create(
             ROLE_BINDINGS,

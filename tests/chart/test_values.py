@@ -435,7 +435,7 @@ def test_a_flag_brings_exactly_its_objects(
 
 
 def test_classes_of_the_system_are_let_in_by_a_quota() -> None:
-    """GKE refuses pods of these classes in namespaces whose quota does not speak of them."""
+    """GKE refuses pods of these classes in namespaces with a quota that does not name them."""
     assert not [one for one in render() if one["kind"] == "ResourceQuota"]
     classes = {"worker": {"priorityClassName": "system-node-critical"}}
     quota = find("ResourceQuota", "fluxqueue-critical", merged(ha_values(), classes))

@@ -63,7 +63,7 @@ async def world(
     """
     async with AsyncExitStack() as exits:
         folder = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="fluxqueue-e2e-")))
-        folder.chmod(0o755)  # where the server runs as nobody it must reach its data
+        folder.chmod(0o755)  # where the server runs as another user it must reach its data
         logs = tmp_path_factory.mktemp(f"logs-{cluster_kind}")
         exits.callback(shutil.copytree, folder / "logs", logs, dirs_exist_ok=True)
         if is_under_rights(cluster_kind):

@@ -68,7 +68,7 @@ async def test_logs_are_followed_while_pods_run(space: Space) -> None:
 
 
 async def test_the_exit_code_is_the_jobs_fate(space: Space) -> None:
-    """The log is whole when it is told."""
+    """The log is whole when it is shown."""
     async with _submitting(space) as process:
         out, err, code = await _rest(process)
     submitted, begun, ended = out.splitlines()
@@ -88,7 +88,7 @@ SUBMITS = (
 
 
 async def test_logs_that_may_not_be_read_are_said_so(space: Space) -> None:
-    """The Job's fate is told all the same."""
+    """The Job's fate is shown all the same."""
     role = f"{space.name}-submits"
     rules = [
         {"apiGroups": [group], "resources": [plural], "verbs": verbs}

@@ -124,7 +124,7 @@ async def test_a_volume_keeps_its_pods_where_it_is(space: Space) -> None:
 
 
 async def test_a_host_port_has_one_pod_on_each_node(space: Space, unmanaged: Space) -> None:
-    """Of whatever job it is, or of none. Who comes too late waits for a node with this port."""
+    """Of whatever job it is, or of none. A late job waits for a node with this port."""
     ports = [{"containerPort": 8080, "hostPort": 18_085}]
     theirs = bare_pod("web", run=FOR_EVER, nodeSelector={HOSTNAME: "node-1"})
     theirs["spec"]["containers"][0]["ports"] = ports
@@ -192,7 +192,7 @@ async def test_a_claim_for_one_pod_keeps_the_next_job_waiting(space: Space) -> N
         await space.finish("one")
         await places(space, "two", 1)
 
-        # Two pods at once are impossible, and the way out is told. One after the other they run.
+        # Two pods at once are impossible, and the reason says so. One after the other they run.
         await space.create(marked("gang", 2, volumes=volumes))
         never = (await space.until_state("gang", "Unsatisfiable"))["status"]["reason"]
         assert "volume claim data" in never

@@ -17,7 +17,7 @@ from tests.support.e2e.objects import FOR_EVER, job
 from tests.support.e2e.space import Space
 
 PATIENCE_S = 30.0
-"""Longer than anything is in transit on a busy machine. In health nobody waits for it."""
+"""Longer than anything is in transit on a busy machine. In health nothing waits for it."""
 BROKEN_S = 8.0
 """The same where something is broken for good: so long its finding takes."""
 
@@ -79,10 +79,10 @@ async def test_a_slot_that_leaked_is_found(space: Space) -> None:
 
 
 async def test_a_fluxjob_that_lies_is_found(space: Space) -> None:
-    """Somebody with rights on the status writes another state into it."""
+    """A user with rights on the status writes another state into it."""
     await space.create(job("honest", run=FOR_EVER))
     true = await space.until_state("honest", "Running")
-    await space.until_nothing_pending()  # nobody writes the truth over it
+    await space.until_nothing_pending()  # nothing writes the truth over it
 
     async def write(state: Any) -> None:
         await space.client.patch(

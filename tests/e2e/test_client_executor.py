@@ -80,7 +80,7 @@ async def test_a_handle_keeps_its_client_open(space: Space) -> None:
 
 
 async def test_a_cancelled_future_frees_its_resources(client: Client, space: Space) -> None:
-    """Whether its job runs or waits. Others are left alone, and ``wait`` is told."""
+    """Whether its job runs or waits. Others are left alone, and ``wait`` hears of it."""
 
     def work() -> None:
         executor = client.executor(image=HOST, cpus=16, max_workers=20)

@@ -27,7 +27,7 @@ SESSION = re.compile(r"^```pycon\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 async def surroundings(
     space: Space, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> AsyncIterator[Path]:
-    """A shell of a user in the test's namespace, with an image whose programs run for real."""
+    """A shell of a user in the test's namespace, with an image of programs that run for real."""
     if space.world.kind == "real":
         pytest.skip("a control plane without kubelets has no logs")
     await space.world.has_view()

@@ -25,7 +25,7 @@ WAVE = 10
 
 
 def _wave(victim: str) -> list[Obj]:
-    """Ten Jobs of mixed size. Half of them Indexed, so that two pods of one slot could be told."""
+    """Ten Jobs of mixed size. Half of them Indexed, so that two pods of one slot would be seen."""
     return [
         job(
             f"{victim}-{n}",
@@ -89,7 +89,7 @@ def _frozen(pid: int) -> Iterator[None]:
 
 
 async def _matcher(world: World) -> tuple[str, int]:
-    """Who holds the matcher's role, and its term."""
+    """The holder of the matcher's role, and its term."""
     sql = "SELECT holder, term FROM leadership WHERE role = 'matcher' AND expires_at > now()"
 
     async def held() -> list[dict[str, object]]:
@@ -124,7 +124,7 @@ async def test_a_frozen_matcher_is_replaced_and_fenced(space: Space) -> None:
 
 
 async def test_nothing_slips_past_a_dead_webhook(space: Space) -> None:
-    """While it is away Jobs are refused. Who tries again is taken in when it is back."""
+    """While it is away Jobs are refused. A second try is served when it is back."""
 
     async def is_refused() -> bool:
         """It may be back before the API server asks. Then what it lets pass is taken in."""

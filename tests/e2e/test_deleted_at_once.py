@@ -127,7 +127,7 @@ async def _delete_pods(space: Space) -> None:
 
 
 async def test_one_that_is_deleted_while_it_runs_is_cancelled(space: Space) -> None:
-    """Its pods succeed when they are told to end. That is not success."""
+    """Its pods succeed when they get a signal to end. That is not success."""
     await space.create(job("stopped", run={"duration": "60s"}))
     await space.until_state("stopped", "Running")
     await space.delete("stopped")

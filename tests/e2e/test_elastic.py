@@ -1,4 +1,4 @@
-"""Jobs whose size is changed by their author: while they wait, and while they run."""
+"""Jobs with a size that their author changes: while they wait, and while they run."""
 
 from __future__ import annotations
 
@@ -127,14 +127,14 @@ async def test_a_job_without_pods_is_held_until_its_parallelism_is_raised(
 
 
 async def test_a_pod_that_is_resized_in_place_takes_its_room(space: Space) -> None:
-    """What it was made larger by is nobody else's. It comes back with the pod."""
+    """What it was made larger by stays its own. It comes back with the pod."""
     made = await space.create(
         bare_pod("elastic", cpu="4", nodeSelector={"pool": "single"}, run=FOR_EVER)
     )
     await space.until_state("elastic", "Running")
     pod = await space.client.get(PODS, space.name, "elastic")
     (container,) = pod["spec"]["containers"]
-    # A kubelet says what its containers have, and nobody resizes those of which it says nothing.
+    # A kubelet says what its containers have, and those of which it says nothing are not resized.
     (told,) = pod["status"]["containerStatuses"]
     has = {"containerStatuses": [{**told, "resources": container["resources"]}]}
     larger = {"name": container["name"], "resources": {"requests": {"cpu": "10"}}}

@@ -1,4 +1,4 @@
-"""Asking when something starts: PlacementReviews, ``fluxqueue explain``, and whom it tells what."""
+"""When something starts: PlacementReviews, ``fluxqueue explain``, and what each user sees."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ async def test_explain_in_words_and_exit_codes(space: Space, tmp_path: Path) -> 
 
 
 async def test_too_many_are_told_to_come_again(space: Space) -> None:
-    """Who asks without end is answered so many times, and told after how many seconds to ask."""
+    """Endless questions get so many answers, then the seconds after which to ask."""
     eager = await _let_ask(space, "eager")
 
     async def ask(number: int) -> None:
@@ -213,7 +213,7 @@ async def test_too_many_are_told_to_come_again(space: Space) -> None:
         }
         await eager.create(PLACEMENT_REVIEWS, space.name, body)
 
-    # At once: his allowance grows with time, and a slow machine must not give him more of it.
+    # At once: the allowance grows with time, and a slow machine must not give more of it.
     await asyncio.gather(*map(ask, range(40)))
 
     async def all_told() -> list[Obj] | None:
@@ -232,7 +232,7 @@ async def test_too_many_are_told_to_come_again(space: Space) -> None:
 
 
 async def _let_ask(space: Space, user: str) -> KubeClient:
-    """A user who may make reviews in this namespace, and nothing else."""
+    """A user that may make reviews in this namespace, and nothing else."""
     rule = {
         "apiGroups": [PLACEMENT_REVIEWS.group],
         "resources": ["placementreviews"],

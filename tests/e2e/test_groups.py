@@ -32,7 +32,7 @@ LAMMPS = MANIFESTS / "flux-k8s/examples/lammps/lammps_mpijob.yaml"
 
 
 def member_job(name: str, group: str, size: int | str, **more: Any) -> Obj:
-    """A Job whose pods are of a group."""
+    """A Job with pods of a group."""
     made = job(name, pool="main", **more)
     made["metadata"]["annotations"] |= {
         "fluxqueue/pod-group": group,
@@ -74,7 +74,7 @@ async def test_jobs_and_pods_of_one_group_wait_for_each_other(space: Space) -> N
 
 
 async def test_a_job_as_large_as_its_group_is_the_group(space: Space) -> None:
-    """Of one that runs fewer pods nobody is left out, and one that runs more is told."""
+    """A Job with fewer pods is not left out, and one with more gets an Event."""
     await space.create(member_job("whole", "whole-group", 3, pods=3))
     await space.until_job("whole")
     assert await space.fluxjob("whole-group") is None
@@ -156,7 +156,7 @@ async def test_a_name_that_is_used_again_is_another_group(space: Space) -> None:
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_groups_that_come_out_of_step_do_not_clog(space: Space) -> None:
-    """Fluence's open wound: six groups whose pods arrive mixed, on room for two of them."""
+    """Fluence's open wound: six groups with pods that arrive mixed, on room for two of them."""
     pods = [
         (number, member(f"g{group}-{number}", f"g{group}", size, cpu="5"))
         for group, size in enumerate(SIZES)
@@ -262,9 +262,9 @@ async def test_the_workers_of_an_mpijob_of_before_start_as_a_group(space: Space)
 
 
 async def test_who_joins_a_group_is_its_user_or_is_named(space: Space) -> None:
-    """Bob may make pods in the namespace, and write on his what he likes: the name of the group of
-    Alice makes him a group by himself, which starts neither. Where her pods name him, he is let in.
-    That his name her is not enough."""
+    """Bob may make pods in the namespace, and write on them anything: the name of the group of
+    Alice makes another group, and neither starts. Where her pods name Bob, Bob's pods join.
+    That they name her is not enough."""
     alice, bob = await acting(space, "alice"), await acting(space, "bob")
     users = {"fluxqueue/group-users": "alice,bob"}
 

@@ -1,7 +1,7 @@
 """Kubernetes' own groups: pods that name a PodGroup of ``scheduling.k8s.io``.
 
-On the embedded cluster the kind is a definition of the same structure, and nobody else heeds it. On
-a real one its feature gates are open, and kube-scheduler lets no such pod go but with its group.
+On the embedded cluster the kind is a definition of the same structure, and only we read it. On
+a real one its feature gates are open, and kube-scheduler binds no such pod but with its group.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ async def test_its_topology_and_priority_count(gang_space: Space) -> None:
 
 
 async def test_groups_of_kubernetes_do_not_clog(gang_space: Space) -> None:
-    """Six of them on room for two, their pods mixed: each is let go whole, and runs whole."""
+    """Six of them on room for two, their pods mixed: each is released whole, and runs whole."""
     space = gang_space
     pods = []
     for group, size in enumerate(SIZES):
@@ -180,7 +180,7 @@ async def test_a_job_of_such_a_group_waits_for_its_others(gang_space: Space) -> 
 
 @pytest.mark.real_cluster
 async def test_with_closed_gates_nobody_is_of_such_a_group() -> None:
-    """The API server drops the field: the pod is one like any other, and waits for nobody."""
+    """The API server drops the field: the pod is one like any other, and waits for no other."""
     if reason := missing_reason():
         pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="fluxqueue-gang-") as name:

@@ -42,7 +42,7 @@ from tests.support.owners import job_set_spec
 
 async def test_a_rayjob_is_the_owner_of_its_clusters_pods(space: Space) -> None:
     """Pod -> RayCluster -> RayJob. A worker group that is made larger grows it. (It keeps its
-    cluster at its end, so its operator lets nobody suspend it.)
+    cluster at its end, so its operator forbids suspension.)
     """
     cluster = {
         "headGroupSpec": {"template": template(run=FOR_EVER)},
@@ -85,7 +85,7 @@ async def test_a_set_of_jobs_is_of_what_made_it(space: Space) -> None:
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_an_owner_that_is_changed_while_its_pods_gather(space: Space) -> None:
-    """It was to have four pods and is to have two: nobody waits for the others."""
+    """It had four pods to come and now has two: the others are not waited for."""
     made = await create(space, MINI_CLUSTER, "flux", {"size": 4, "pod": {}})
     owner = reference(MINI_CLUSTER, made)
     pod = template(run=FOR_EVER)
@@ -103,7 +103,7 @@ async def test_an_owner_that_is_changed_while_its_pods_gather(space: Space) -> N
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_owners_whose_pods_come_out_of_step_do_not_clog(space: Space) -> None:
-    """Six MiniClusters whose Jobs are made one after the other, on room for two of them."""
+    """Six MiniClusters with Jobs that are made one after the other, on room for two of them."""
     recording = space.recording()
     async with recording:
         for number, size in enumerate(SIZES):
@@ -126,7 +126,7 @@ async def test_owners_whose_pods_come_out_of_step_do_not_clog(space: Space) -> N
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_kind_that_nobody_knows_starts_with_those_that_come(space: Space) -> None:
-    """In a namespace whose sets are managed. It survives its controller."""
+    """In a namespace with managed sets. It survives its controller."""
     managed = await make_space(space.world, {"fluxqueue/sets": "managed"})
     try:
         made = await create(managed, GANG, "odd", {})

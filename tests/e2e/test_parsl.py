@@ -1,4 +1,4 @@
-"""A program of Parsl, in an environment with Parsl's packages, whose workers run in the queue."""
+"""A program of Parsl, in an environment with Parsl's packages. Its workers run in the queue."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ async def test_memory_is_counted(space: Space) -> None:
 
 
 async def test_foreign_pods_are_subtracted_and_given_back(space: Space, unmanaged: Space) -> None:
-    """A pod that somebody pinned past the queue takes its cores away until it is gone."""
+    """A pod that was pinned past the queue takes its cores away until it is gone."""
     foreign = bare_pod("foreign", cpu="10", run=FOR_EVER, nodeName="single")
     await unmanaged.create(foreign)
     sql = (

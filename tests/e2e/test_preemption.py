@@ -103,7 +103,7 @@ async def test_the_youngest_makes_way_and_waits_at_its_place(space: Space, queue
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_within_the_grace_it_is_a_notice(space: Space, queues: Queues) -> None:
-    """Who is told goes on when the one in turn is cancelled before the time has come: the same
+    """A victim goes on when the preemptor is cancelled before the time has come: the same
     pods. Its FluxJob has said until then what would be, and does not any more."""
     await queues.make("low")
     preemption = {**LOWER, "queues": [queues.name("low")], "grace": "1h"}
@@ -128,7 +128,7 @@ async def test_within_the_grace_it_is_a_notice(space: Space, queues: Queues) -> 
 @pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
 async def test_everybody_dies_while_two_make_way(space: Space, queues: Queues) -> None:
     """Controller and workers are killed as soon as it is decided: those that come have both leave,
-    and nobody else gets the room, though he comes before in the queue."""
+    and no other job gets the room, though it comes before in the queue."""
     await queues.make("low", maxPriority=1000)
     await queues.make(
         "high", priority=100, preemption={**LOWER, "queues": [queues.name("low")], "grace": "10s"}
@@ -153,7 +153,7 @@ async def test_everybody_dies_while_two_make_way(space: Space, queues: Queues) -
 async def test_who_waits_may_ask_whether_others_would_make_way(
     space: Space, queues: Queues
 ) -> None:
-    """A PlacementReview says it before anybody submits."""
+    """A PlacementReview says it before the submission."""
     await queues.make("low")
     await queues.make("high", priority=100, preemption={**LOWER, "queues": [queues.name("low")]})
     await space.create(queues.job("low", "low", cpu="16", pool="single", run=FOR_EVER))

@@ -1,4 +1,4 @@
-"""Who goes next: priority, submission order, gangs, backfill, and what never can."""
+"""What goes next: priority, submission order, gangs, backfill, and what never can."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_a_deleted_running_job_gives_back_when_its_pods_are_gone(space: Sp
 
 
 async def test_what_no_node_can_hold_is_said_at_once_and_blocks_nobody(space: Space) -> None:
-    """Unsatisfiable, in words, on the FluxJob and as an event on the Job, whoever waits before."""
+    """Unsatisfiable, in words, on the FluxJob and as an event on the Job, whatever waits before."""
     await _block(space)
     await space.create(job("waits", cpu="16", pool="single"))
     await space.until_state("waits", *WAITING)
@@ -158,7 +158,7 @@ async def test_a_gang_larger_than_the_cluster_is_unsatisfiable(space: Space) -> 
 
 
 async def test_an_impossible_pod_is_unsatisfiable_too(space: Space) -> None:
-    """Bare Pods are told the same."""
+    """Bare Pods get the same reason."""
     await space.create(bare_pod("huge", cpu="40"))
     told = await space.until_state("huge", "Unsatisfiable")
     assert "needs 40 cpu" in told["status"]["reason"]

@@ -52,7 +52,7 @@ async def test_two_queues_a_limit_a_refusal_and_a_stop(space: Space, queues: Que
     assert two["spec"]["user"], "admission wrote down who submitted it"
     await queues.until_status("batch", running=1, pending=1, held=0)
 
-    # It blocks nobody: a job of the other queue runs beside it.
+    # It blocks no other job: a job of the other queue runs beside it.
     await space.create(queues.job("fast", "express", pool="main"))
     await space.until_job("fast")
     fast = await space.fluxjob("fast")

@@ -142,7 +142,7 @@ async def test_an_empty_database_is_filled_from_the_cluster(space: Space) -> Non
 
 @pytest.mark.long("an empty database is filled in `make test`")
 async def test_starts_that_nobody_was_told_of_yet(space: Space) -> None:
-    """Many start at once, which their FluxJobs are told a while later: all is lost before. They
+    """Many start at once, which their FluxJobs show a while later: all is lost before. They
     run on where they are, under their numbers."""
     names = [f"burst-{number}" for number in range(2 * RUSH)]
     for name in names:
@@ -196,7 +196,7 @@ async def test_a_workload_whose_fluxjob_and_row_are_both_lost(
 
 @pytest.mark.long("an empty database is filled in `make test`")
 async def test_a_fluxjob_that_was_deleted_while_nobody_watched_is_made_again(space: Space) -> None:
-    """With its state, number and nodes: whether its workload was to be cancelled nobody knows."""
+    """With its state, number and nodes: whether its workload had to be cancelled is not known."""
     world = space.world
     await space.create(job("runs", cpu="3", run=FOR_EVER))
     told = (await space.until_state("runs", "Running"))["status"]

@@ -1,4 +1,4 @@
-"""Nodes are lost under what runs: who starts anew, who is replaced, and what is said."""
+"""Nodes are lost under what runs: what starts anew, what is replaced, and what is said."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ async def test_a_gang_that_does_not_wish_it_names_the_slot_that_waits(
 
 
 async def test_a_bare_pod_whose_node_is_gone_says_so(space: Space, late: World) -> None:
-    """Nobody makes it again: that it was lost with its node is said as long as it is there."""
+    """It is not made again: that it was lost with its node is said as long as it is there."""
     await late.late_nodes.add(late_node(1, "4"))
     pod = bare_pod("solo", cpu="4", nodeSelector={"pool": "late"}, run=FOR_EVER)
-    # Nobody takes it away before that was seen.
+    # It stays until that was seen.
     pod["metadata"]["finalizers"] = ["example.org/look-at-it"]
     await space.create(pod)
     await space.until_state("solo", "Running")

@@ -1,6 +1,6 @@
-"""Two controllers, three workers, two webhooks: the leader dies under load, and nobody notices.
+"""Two controllers, three workers, two webhooks: the leader dies under load, and no user notices.
 
-A world of its own on each kind of cluster. A leader whose machine hangs is stopped (SIGSTOP), not
+A world of its own on each kind of cluster. A leader that hangs is stopped (SIGSTOP), not
 killed: a killed one comes back at once under its own name, which is another test.
 """
 
@@ -204,7 +204,7 @@ async def test_every_replica_may_die_under_load(crowd: Space) -> None:
 
 
 async def test_both_webhooks_are_asked(replicas: tuple[World, Balancer], crowd: Space) -> None:
-    """At once, because an API server keeps its connections: who calls in turn may use one only."""
+    """At once, because an API server keeps its connections: calls in turn may use one only."""
     _, balancer = replicas
     await asyncio.gather(*(_load(crowd, f"asked-{n}", 1) for n in range(12)))
     assert len(balancer.served) == 2, balancer.served

@@ -156,7 +156,7 @@ async def _a_node_is_still_protected(space: Space) -> None:
 
 
 async def _somebody_asks_the_view_server(rights: RightsWorld) -> None:
-    """Who he is, and what he may see: it is told both by the API server."""
+    """The user's name, and what the user may see: the API server knows both."""
     await rights.world.stack.start_view()
     typist = Typist(rights.world.client, rights.world.kubeconfig)
     told = await typist.type("acct", "-A", "-o", "json")
@@ -181,7 +181,7 @@ async def _a_waiting_job_is_suspended_again(space: Space) -> None:
 
 
 async def _a_status_meets_a_conflict(space: Space) -> None:
-    """Somebody else writes to a FluxJob between two of its statuses."""
+    """Another client writes to a FluxJob between two of its statuses."""
     fluxjob = await space.fluxjob("early")
     assert fluxjob is not None
     note = {"metadata": {"annotations": {"somebody": "was-here"}}}
@@ -196,7 +196,7 @@ async def _a_status_meets_a_conflict(space: Space) -> None:
 
 
 async def _a_status_is_refused(rights: RightsWorld, space: Space) -> None:
-    """The one that is there claims to be newer: the worker looks whether it still owes its own."""
+    """The one that is there claims to be newer: the worker checks whether its own is pending."""
     await space.create(job("shown", run={"duration": "3s"}))
     running = await space.until_state("shown", "Running")
     newer = {"status": running["status"] | {"version": 10**6}}
@@ -212,7 +212,7 @@ async def _a_status_is_refused(rights: RightsWorld, space: Space) -> None:
 
 
 async def _a_fluxjob_is_in_the_way(rights: RightsWorld, space: Space) -> None:
-    """A FluxJob of that name exists already: the controller looks whose it is, and waits."""
+    """A FluxJob of that name exists already: the controller looks for its owner, and waits."""
     model = await space.fluxjob("two")
     assert model is not None
     kind = {"apiVersion": FLUXJOBS.api_version, "kind": FLUXJOBS.kind}
@@ -289,7 +289,7 @@ async def _a_sharing_policy_has_a_status(space: Space) -> None:
 
 
 async def _reviews_are_answered(space: Space) -> None:
-    """The worker asks who may read what, the controller refuses some and takes all away."""
+    """The worker asks for rights to read, the controller refuses some and takes all away."""
     await space.create(job("asked", run=FOR_EVER))
     await space.until_state("asked", "Running")
     model = job("model")
@@ -321,7 +321,7 @@ async def _reviews_are_answered(space: Space) -> None:
 
 
 async def _owners_are_read(space: Space) -> None:
-    """Pods of each kind that is built in ask to be queued: who made them is looked up. Objects of
+    """Pods of each kind that is built in ask to be queued: their maker is looked up. Objects of
     others are followed where their definitions are.
     """
     for resource in (*POD_GROUPS, NODE_TOPOLOGIES[0]):
@@ -345,7 +345,7 @@ async def _owners_are_read(space: Space) -> None:
 
 
 async def _owners_wait_suspended(space: Space) -> None:
-    """One of each kind is let go, requeued, cancelled. One is left for the uninstallation."""
+    """One of each kind is released, requeued, cancelled. One is left for the uninstallation."""
     entries = [one for one in BUILT_IN if one.suspend]
     for entry in entries:
         resource = ApiResource(entry.group, "v1", entry.resource, entry.kind, True)
@@ -380,7 +380,7 @@ async def make_told(space: Space, resource: ApiResource, made: Obj) -> None:
 
 
 async def _nothing_waits_suspended(space: Space) -> None:
-    """What waited suspended was let go by the uninstallation, and bears none of our marks."""
+    """What waited suspended was released by the uninstallation, and bears none of our marks."""
     for entry in (one for one in BUILT_IN if one.suspend):
         resource = ApiResource(entry.group, "v1", entry.resource, entry.kind, True)
         left = await space.client.get(resource, space.name, "left")

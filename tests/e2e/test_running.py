@@ -66,7 +66,7 @@ async def test_each_index_of_an_indexed_job_runs_once(space: Space) -> None:
 
 
 async def test_a_failed_pods_slot_goes_to_its_replacement(space: Space) -> None:
-    """An index fails and is replaced on the same node. Nobody else gets the slot meanwhile."""
+    """An index fails and is replaced on the same node. No other job gets the slot meanwhile."""
     async with space.recording() as seen:
         body = job(
             "fails",
@@ -170,7 +170,7 @@ async def test_a_job_let_go_while_others_run_is_suspended_until_its_turn(space: 
 
 
 async def test_a_job_without_its_label_goes_on(space: Space) -> None:
-    """We watch those that bear it: who takes it off neither strands a Job nor frees its node."""
+    """We watch those that have it: its removal neither strands a Job nor frees its node."""
     off = {"metadata": {"labels": {MANAGED: None}}}
     for name in ("runs", "waits"):
         await space.create(job(name, cpu="16", pool="single", run=FOR_EVER))

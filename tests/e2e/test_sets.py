@@ -105,7 +105,7 @@ async def until_says(space: Space, words: str) -> Obj:
 
 
 async def test_a_rollout_on_a_full_cluster_goes_on(space: Space) -> None:
-    """What an old pod gives back the new one takes. Nobody waits for a room that never comes."""
+    """What an old pod gives back the new one takes. No pod waits for a room that never comes."""
     made = a_set(DEPLOYMENTS, "full", replicas=4, cpu="16")
     await space.client.create(DEPLOYMENTS, space.name, made)
     await until_running(space, 4)

@@ -107,7 +107,7 @@ async def test_a_partition_changed_to_less_and_to_dedicated(
 
 
 async def test_a_bad_policy_is_refused_or_set_aside(space: Space, policies: Policies) -> None:
-    """The definition refuses a bad value. A policy that nobody installed is set aside, in words."""
+    """The definition refuses a bad value. A policy that is not installed is set aside, in words."""
     with pytest.raises(Invalid, match="a percentage of the node"):
         await policies.make(policy="headroom", headroom={"cpu": "200%"})
     name = await policies.make(policy="of-another-package", order=1)

@@ -24,7 +24,7 @@ async def _condition(space: Space, name: str) -> dict[str, Any] | None:
 
 
 async def test_a_hold_after_a_slip_is_heeded(space: Space) -> None:
-    """And so is what its pods ask for by then. The slip is told until it is mended."""
+    """And so is what its pods ask for by then. The slip is reported until it is mended."""
     await space.create(job("full", cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("full", "Running")
     await space.create(job("next", cpu="4", pool="single", wishes={"within": "node"}))

@@ -1,6 +1,6 @@
-"""Started means running: pods that no node takes, and pods that nobody can create.
+"""Started means running: pods that no node takes, and pods that cannot be created.
 
-The moment between release and binding is held open by a scheduling gate of somebody else. Then the
+The moment between release and binding is held open by a scheduling gate of another user. Then the
 cluster is changed under the released pods.
 """
 

@@ -75,7 +75,7 @@ async def test_a_chain_of_afterok_runs_in_its_order(space: Space) -> None:
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_what_depends_on_a_failure_is_held_until_it_is_put_right(space: Space) -> None:
-    """The reason names it. Submitted again under its name, it lets the dependent go."""
+    """The reason names it. Submitted again under its name, it starts the dependent."""
     fails = job("build", run={"duration": "100ms", "exit-code": "1"}, backoffLimit=0)
     await space.create(fails)
     await space.create_all(
@@ -127,7 +127,7 @@ def _waited(done: dict[str, Any]) -> timedelta:
 
 
 async def test_hold_by_annotation_and_by_hand(space: Space) -> None:
-    """Each holds by itself. The removal of the last lets it go."""
+    """Each holds by itself. The removal of the last starts it."""
     await space.create(job("kept", wishes={"hold": "true"}))
     await space.until_state("kept", "Held")
     await until_reason(space, "kept", "held by its annotation fluxqueue/hold")

@@ -43,7 +43,7 @@ async def _until_status(space: Space, name: str, **wanted: Any) -> Obj:
 
 
 async def test_hold_and_release_by_patch(space: Space) -> None:
-    """Held before anything starts, by name. Removed, it goes on. Who did it stands there."""
+    """Held before anything starts, by name. Removed, it goes on. The user's name stands there."""
     await space.create(job("full", pods=1, cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("full", "Running")
     await space.create(job("next", cpu="16", pool="single"))
@@ -64,7 +64,7 @@ async def test_hold_and_release_by_patch(space: Space) -> None:
 
 
 async def test_priority_begin_time_and_requeue_by_patch(space: Space) -> None:
-    """Each wins over what the workload says, and null gives it back. A request is heeded once."""
+    """Each wins over what the workload says, and null gives it back. A request is applied once."""
     await space.create(job("runs", cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("runs", "Running")
     await space.create(job("waits", cpu="16", pool="single", run=FOR_EVER))
@@ -77,7 +77,7 @@ async def test_priority_begin_time_and_requeue_by_patch(space: Space) -> None:
     await _patch(space, "waits", beginTime=begin)
     await _until_status(space, "waits", reason=f"is not to start before {begin}")
     await _patch(space, "waits", beginTime=None, priority=9)
-    await _until_status(space, "waits", priority=9)  # else the other could be let go again first
+    await _until_status(space, "waits", priority=9)  # else the other could be released again first
     await _patch(space, "runs", requeue="make room")
     await space.until_state("waits", "Running")
     waits = await space.until_state("runs", "Pending", "Reserved")

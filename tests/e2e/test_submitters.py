@@ -1,4 +1,4 @@
-"""Who submitted what a controller makes: each of two users has a limit of their own.
+"""The submitter of what a controller makes: each of two users has a limit of their own.
 
 Every kind in turn: alice has two objects, bob one, and a queue lets each user run one job. Hostile
 tenants are tried at the API server in ``tests/chart/test_gate_policy.py`` and here with all parts.
@@ -132,7 +132,7 @@ async def _is_empty(space: Space) -> bool:
 
 
 def a_queued_set(tenants: Tenants, resource: ApiResource, name: str, **more: Any) -> Obj:
-    """A set whose template asks to be queued, and names the queue."""
+    """A set with a template that asks to be queued, and names the queue."""
     made = a_set(resource, name, replicas=1, **more)
     made["spec"]["template"]["metadata"]["labels"][labels.QUEUE] = tenants.queue
     return made
@@ -208,7 +208,7 @@ async def test_each_user_has_a_limit_of_their_own_for_cron_jobs(tenants: Tenants
 
 
 async def test_the_first_submitter_stays(tenants: Tenants) -> None:
-    """Whoever edits, scales or replaces it. A rollout begins for a change of the template alone."""
+    """Any user may edit, scale or replace it. Only a change of the template begins a rollout."""
     space = tenants.space
     await tenants.create(ALICE, DEPLOYMENTS, a_queued_set(tenants, DEPLOYMENTS, "web"))
     await tenants.until_running("web-deployment", ALICE)
@@ -296,7 +296,7 @@ async def test_a_tenant_cannot_charge_another(tenants: Tenants) -> None:
     assert [name for name, user in users.items() if user == ALICE] == ["web-deployment"]
     assert all(not user.startswith("system:") for user in users.values())
 
-    # Nobody else's name in a request: impersonation needs a right that `edit` does not have.
+    # No other name in a request: impersonation needs a right that `edit` does not have.
     for name in (ALICE, "system:serviceaccount:kube-system:replicaset-controller"):
         pretender = _pretending(space, MALLORY, name)
         assert not await pretender()

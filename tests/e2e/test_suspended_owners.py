@@ -151,7 +151,7 @@ async def test_an_mpijob_is_over_when_it_says_so(space: Space) -> None:
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_its_authors_suspension_is_respected(space: Space) -> None:
-    """It waits until its author lets it go, and then its turn. Suspended while it runs it waits."""
+    """It waits until its author releases it, and then its turn. Suspended it waits."""
     await fill(space)
     spec = job_set_spec(workers=(1, template(run=FOR_EVER)))
     await create(space, JOB_SET, "mine", spec | {"suspend": True})
@@ -200,7 +200,7 @@ async def test_jobsets_do_not_clog(space: Space) -> None:
     for number, size in enumerate(SIZES):
         spec = job_set_spec(a=(1, template(cpu="5")), b=(size - 1, template(cpu="5")))
         await create(space, JOB_SET, f"s{number}", spec)
-        await until_queued(space, number + 1)  # of one second nobody tells which came first
+        await until_queued(space, number + 1)  # within one second the order is not known
 
     async def operate() -> bool:
         for number in range(len(SIZES)):

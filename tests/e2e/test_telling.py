@@ -95,11 +95,11 @@ async def test_a_start_is_one_event(space: Space) -> None:
     status = (await space.until_state("told", "Completed"))["status"]
     assert await _numbers_on_pods(space) == {str(status["jobid"])}
     uid = made["metadata"]["uid"]
-    # Who lets it go tells of its start beside whoever tells of its end.
+    # The worker that starts it reports that beside the worker that reports its end.
     await space.until_true(lambda: space.events_on(uid), "an Event")
     await space.until_nothing_pending()
     *before, event = await space.events_on(uid)
-    # On a busy machine it waits for long enough to be told so.
+    # On a busy machine it waits for long enough to show that.
     assert {one["reason"] for one in before} <= {"Queued", "Reserved"}
     assert (event["reason"], event["type"]) == ("Started", "Normal")
     assert re.fullmatch(r"2 slots on single after \d+\.\d s", event["message"])
@@ -228,7 +228,7 @@ async def test_kubectl_describe_tells_the_story(space: Space) -> None:
 
 
 async def test_kubectl_applies_waits_and_deletes(space: Space, tmp_path: Path) -> None:
-    """The way of a user who has nothing but kubectl."""
+    """The way of a user with nothing but kubectl."""
     manifest = tmp_path / "job.yaml"
     manifest.write_text(
         """

@@ -1,7 +1,7 @@
 """Three users under the chart's roles: a viewer, a user of two namespaces, and one without rights.
 
-What they are told who ask why something waits, and by the view server, at its own address and
-through the API server's proxy: each what he may list, under his own credentials.
+The answers to users who ask why something waits, and those of the view server, at its own address
+and through the API server's proxy: each what that user may list, under their own credentials.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ async def _names(space: Space, client: KubeClient, **spec: object) -> set[str]:
 
 
 async def test_an_answer_names_what_its_asker_may_read(world: World) -> None:
-    """Others' jobs are in the way of all alike, and named to whom may read them only."""
+    """Others' jobs are in the way of all alike, and named only to users that may read them."""
     mine, theirs = await make_space(world), await make_space(world)
     admin = world.client
     vera, ursula, nemo = (admin.acting_as(user) for user in ("vera", "ursula", "nemo"))
@@ -104,7 +104,7 @@ async def test_an_answer_names_what_its_asker_may_read(world: World) -> None:
         await ask(theirs, vera, fluxJob="secret-job")
     with pytest.raises(ApiError, match='"vera" cannot list'):
         await vera.list(PLACEMENT_REVIEWS, mine.name)
-    # Who may ask, and not read, learns nothing of a FluxJob by its name.
+    # A user who may ask, and not read, learns nothing of a FluxJob by its name.
     rule = {"apiGroups": [PLACEMENT_REVIEWS.group], "resources": ["placementreviews"]}
     await admin.create(
         chart_rights.CLUSTER_ROLES,
@@ -157,11 +157,11 @@ class Person:
         self._typist = Typist(world.client, self._file)
 
     async def type(self, *words: str) -> Told:
-        """Run one command line under his kubeconfig, which is all that it needs."""
+        """Run one command line under the user's kubeconfig, which is all that it needs."""
         return await self._typist.type(*words)
 
     async def sums(self) -> set[str]:
-        """Namespaces of which he is told who used how much."""
+        """Namespaces in which the user sees who used how much."""
         told = await self.type("acct", "-A", "--by", "namespace", "-o", "json")
         assert told.code == 0, told.err
         return {one["namespace"] for one in json.loads(told.out)}
@@ -189,7 +189,7 @@ async def _person(space: Space, folder: Path, name: str, **roles: Space) -> Pers
 
 @dataclass(frozen=True, slots=True)
 class Three:
-    """A viewer of one namespace, a user of it who may look into a second one, and nobody."""
+    """A viewer of one namespace, a user of it and a second one, and one without rights."""
 
     mine: Space
     theirs: Space
@@ -198,7 +198,7 @@ class Three:
     nemo: Person
 
     async def are_told_their_own(self) -> None:
-        """Sums and histories, each of what he may list."""
+        """Sums and histories, each of what that user may list."""
         mine, theirs = self.mine, self.theirs
         assert await self.vera.sums() == {mine.name}
         assert await self.ursula.sums() == {mine.name, theirs.name}
@@ -239,7 +239,7 @@ async def test_the_view_server_tells_each_what_he_may_list(three: Three) -> None
 
 @pytest.mark.parametrize("cluster_kind", REAL, indirect=True)
 async def test_the_view_server_tells_it_through_the_api_server(three: Three) -> None:
-    """Whose proxy goes to pods, which the embedded cluster has none of."""
+    """Its proxy goes to pods, which the embedded cluster has none of."""
     address = _own_address()
     if address is None:
         pytest.skip("this machine has no address but loopback, which no Endpoint may have")
@@ -259,7 +259,7 @@ def _own_address() -> str | None:
 
 
 async def _put_service(world: World, address: str) -> None:
-    """What the chart has, with this machine in the place of the pod, and no address is told."""
+    """What the chart has, with this machine in the place of the pod, and no address is given."""
     name, where = f"{chart_rights.NAME}-view", chart_rights.NAMESPACE
     port = int(world.stack.view_url.rpartition(":")[2])
     ports: list[dict[str, Any]] = [{"name": "https", "port": 443, "targetPort": port}]

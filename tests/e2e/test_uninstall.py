@@ -85,7 +85,7 @@ def _is_gated(obj: dict[str, Any]) -> bool:
 
 async def _fill(space: Space) -> dict[str, Any]:
     """One Job runs for ever on the only node of its pool. The rest waits behind it."""
-    # One that may be given more pods is let go pod by pod: its template keeps the gate.
+    # One that may be given more pods is released pod by pod: its template keeps the gate.
     await space.create(
         job("runs", cpu="16", pool="single", run=FOR_EVER, backoffLimit=3, completions=2)
     )
@@ -102,7 +102,7 @@ async def _fill(space: Space) -> dict[str, Any]:
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_what_waits_is_let_go_and_what_runs_is_left_alone(space: Space) -> None:
-    """With controller and workers alive, which must not suspend again what was let go."""
+    """With controller and workers alive, which must not suspend again what was released."""
     world, client = space.world, space.client
     running = await _fill(space)
     told = await _uninstall(world)
@@ -170,7 +170,7 @@ async def test_left_suspended_on_request(space: Space) -> None:
 
 @pytest.mark.long("what is let go and what a repeat finds are in `make test`")
 async def test_what_is_held_stays_suspended(space: Space) -> None:
-    """Nobody's "do not run this" is overruled, also not that of a Job that has run before."""
+    """No "do not run this" is overruled, also not that of a Job that has run before."""
     await space.create(job("stopped", cpu="1", run=FOR_EVER))
     await space.until_state("stopped", "Running")
     await space.client.patch(JOBS, space.name, "stopped", {"spec": {"suspend": True}})

@@ -99,7 +99,7 @@ async def running_up(*arguments: str | Path, **environ: str) -> AsyncIterator[Up
 
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
-    """A folder that the database server can reach when it runs as nobody."""
+    """A folder that the database server can reach when it runs as another user."""
     with tempfile.TemporaryDirectory(prefix="fluxqueue-up-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -177,7 +177,7 @@ async def test_a_second_up_goes_on_where_the_first_stopped(data_dir: Path) -> No
     """Ctrl-C ends it clean within seconds. A queued Job is still queued at the next start.
 
     A rival is refused meanwhile. Then the cluster is killed: it is started again where all its
-    clients look for it. In the end all is killed: nobody stays behind.
+    clients look for it. In the end all is killed: no process stays behind.
     """
     arguments = ("--data-dir", data_dir, "--nodes", "1")
     async with running_up(*arguments) as first:

@@ -42,7 +42,7 @@ def clone() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="fq", ignore_cleanup_errors=True) as name:
         folder = Path(name) / "fluxqueue"
         folder.mkdir()
-        Path(name).chmod(0o755)  # where the server runs as nobody it must reach its data
+        Path(name).chmod(0o755)  # where the server runs as another user it must reach its data
         make_clone(folder)
         yield folder
 

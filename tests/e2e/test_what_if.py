@@ -31,7 +31,7 @@ def _own(*tree: tuple[str, object]) -> str:
 
 
 def _held(name: str, wishes: Mapping[str, str] | None = None, **more: object) -> Obj:
-    """A Job that runs until the test's end once it is let go."""
+    """A Job that runs until the test's end once it is released."""
     asked = {"hold": "true", "duration": "1h", **(wishes or {})}
     return job(name, wishes=asked, run=FOR_EVER, **more)  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ ASKED = [
 async def test_the_answer_before_is_what_happens(
     space: Space, unmanaged: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each Job is held, asked about and let go: it runs on the very nodes, or waits, or never can.
+    """Each Job is held, asked about and released: it runs on these nodes, or waits, or never can.
     Others' pods, and those of the Jobs before it, are there on both sides."""
     monkeypatch.setenv("KUBECONFIG", str(space.world.kubeconfig))
     await unmanaged.create(bare_pod("other", cpu="5", run=FOR_EVER, nodeName="node-1"))

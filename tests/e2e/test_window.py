@@ -193,7 +193,7 @@ async def test_hostile_texts_are_shown_as_text(space: Space, page: Page) -> None
             _go(page, f"job/{number}")
             page.says("History")
             assert page.run("return document.title") == "fluxqueue"
-        # The page's own filter is an address that anybody can send to a user.
+        # The page's own filter is an address that anyone can send to a user.
         _go(page, "queue?find=" + "%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D1%22%3E")
         page.says("No job matches", ".table")
         assert page.run("return document.title") == "fluxqueue"

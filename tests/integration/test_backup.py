@@ -1,6 +1,6 @@
 """docs/admin/operations.md: its commands for backup and restore, on real servers.
 
-What becomes of a running system whose rows are lost or old: ``tests/e2e/test_rebuild.py``.
+What becomes of a running system with lost or old rows: ``tests/e2e/test_rebuild.py``.
 """
 
 from __future__ import annotations

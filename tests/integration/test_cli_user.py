@@ -89,7 +89,7 @@ async def test_of_many_lines_come_as_they_are_read(
     shell: Typist, monkeypatch: pytest.MonkeyPatch, is_old: bool
 ) -> None:
     """State by state. Those of a state in the order of their turn as long as they are few, and the
-    order is told. A server before Kubernetes 1.31 selects nothing: all by name."""
+    order is shown. A server before Kubernetes 1.31 selects nothing: all by name."""
     monkeypatch.setattr("fluxqueue.cli.user.jobs.BATCH", 2)
     monkeypatch.setattr("fluxqueue.cli.user.jobs.ORDERED_MAX", 2)
     if is_old:
@@ -206,7 +206,7 @@ async def test_who_is_asked_for_and_not_there_is_told(shell: Typist) -> None:
 async def test_where_nothing_can_be_printed(
     shell: Typist, redirection: str, code: int, complaint: str
 ) -> None:
-    """A sentence and no traceback. Who closes standard output wants none of it."""
+    """A sentence and no traceback. A reader that closes standard output wants none of it."""
     process = await asyncio.create_subprocess_shell(
         f"exec '{sys.executable}' -m fluxqueue jobs {redirection}",
         stderr=asyncio.subprocess.PIPE, env={**os.environ, "KUBECONFIG": str(shell.kubeconfig)},
@@ -463,7 +463,7 @@ async def test_of_two_of_a_name_the_newest_that_lives(shell: Typist) -> None:
 async def test_rights_are_those_of_the_api_server(
     control_plane: ControlPlane,
 ) -> None:
-    """Who may not is told so in one sentence, exit code 1. A viewer reads, and steers nothing."""
+    """Without the right: one sentence, exit code 1. A viewer reads, and steers nothing."""
     async with real_typist(control_plane) as shell:
         await shell.job("post", jobid=3)
         rule = {"apiGroups": [FLUXJOBS.group], "resources": ["fluxjobs"], "verbs": ["get", "list"]}
@@ -500,7 +500,7 @@ async def test_rights_are_those_of_the_api_server(
     ],
 )
 async def test_what_its_author_holds_he_lets_go(shell: Typist, how: str, way_out: str) -> None:
-    """Nobody lets it go by hand. The refusal says how it is done."""
+    """It is not released by hand. The refusal says how it is done."""
     await shell.job("mine", HELD, jobid=9, reason="held by its author", author_hold=how)
     told = await shell.type("release", "mine")
     assert told.code == 1

@@ -26,7 +26,7 @@ from tests.support.viewing import Viewing, viewing
 
 @dataclass
 class Desk:
-    """A shell whose cluster tells of a view server."""
+    """A shell with a cluster that names a view server."""
 
     typist: Typist
     view: Viewing
@@ -106,7 +106,7 @@ async def test_who_used_how_much(desk: Desk) -> None:
 
 
 async def test_it_says_how_to_reach_what_is_not_there(desk: Desk) -> None:
-    """No view server, one that is away, one that cannot be told who asks, one that refuses."""
+    """No view server, one that is away, one that cannot learn who asks, one that refuses."""
     refused = await desk.type("acct", "--by", "colour")
     assert refused.code == 2
     assert "by = 'colour': is not known" in refused.err
@@ -153,7 +153,7 @@ async def test_it_says_how_to_reach_what_is_not_there(desk: Desk) -> None:
     ],
 )
 async def test_bad_input(desk: Desk, words: tuple[str, ...], complaint: str) -> None:
-    """Exit code 2, and whose fault it is."""
+    """Exit code 2, and what is wrong."""
     told = await desk.type(*words)
     assert told.code == 2
     assert complaint in told.err

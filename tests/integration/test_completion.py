@@ -120,7 +120,7 @@ async def _offered(shell: Typist, *words: str) -> list[str]:
 
 @pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_kubectl_is_answered_in_its_protocol(shell: Typist) -> None:
-    """A word and its meaning a line, then the directive that no files are to be offered."""
+    """A word and its meaning a line, then the directive that offers no files."""
     assert await _offered(shell, "hold", "") == [
         "post-process\tPending",
         "train-resnet\tRunning",
@@ -134,7 +134,7 @@ async def test_kubectl_is_answered_in_its_protocol(shell: Typist) -> None:
 async def test_of_many_those_are_found_that_come_late(
     shell: Typist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Page by page. Where not all are offered, that is told in a way that completes nothing."""
+    """Page by page. Where not all are offered, a line says so and completes nothing."""
     monkeypatch.setattr(complete, "PAGE", 2)
     monkeypatch.setattr(complete, "OFFERED_MAX", 3)
     monkeypatch.setattr(complete, "READING_S", PATIENCE_S)

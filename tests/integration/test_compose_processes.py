@@ -168,7 +168,7 @@ def processes(installation: Installation, empty_database_url: str) -> Iterator[P
 
 
 async def test_a_job_goes_through_all_services(processes: Processes) -> None:
-    """Admitted, queued, matched, released and finished. Then all end when they are told to."""
+    """Admitted, queued, matched, released and finished. Then all end when they are asked to."""
     config = load_kubeconfig(str(processes.folder / "kube" / "config"))
     async with KubeClient(config) as client:
         stored = await client.create(JOBS, "default", job("hello", pods=3, cpu="8"))

@@ -58,7 +58,7 @@ async def namespace(client: KubeClient) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture
 async def node(client: KubeClient) -> AsyncIterator[str]:
-    """A node that calls itself ready. Nobody runs its pods."""
+    """A node that calls itself ready. No kubelet runs its pods."""
     name = "test-node"
     await client.create(NODES, None, {"metadata": {"name": name}})
     room = {"cpu": "8", "memory": "16Gi", "pods": "20"}
@@ -106,7 +106,7 @@ async def test_pods_of_a_job_are_created_and_bound(
 
 @pytest.mark.real_cluster
 async def test_rbac_is_on(control_plane: ControlPlane, client: KubeClient, namespace: str) -> None:
-    """A service account without a role is known and may nothing. A stranger is not known."""
+    """A service account without a role is known and may nothing. Another name is not known."""
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

@@ -58,13 +58,13 @@ def test_several_ports_and_none_are_ports(port: str) -> None:
 
 @pytest.mark.parametrize("port", ["434567", "0", "5432x", "5432,g:-1"])
 def test_what_is_no_port_is_said_at_once(port: str) -> None:
-    """Libpq says so when it connects, and whoever waits for the database would wait for ever."""
+    """Libpq says so when it connects. A process that waits for the database would wait for ever."""
     with pytest.raises(InvalidSettings, match=r"is no port, which is a number from 1 to 65535"):
         libpq_url(f"postgresql://u:p@h:{port}/d")
 
 
 async def test_our_views_and_procrastinates_tables_need_no_schema_name(database_url: str) -> None:
-    """``public``, then ``procrastinate``. The connection says who it is and what it knows."""
+    """``public``, then ``procrastinate``. The connection says its user and what it knows."""
     async with engine_of(database_url) as engine, engine.connect() as connection:
         for table in ("queue", "procrastinate_jobs"):
             assert await connection.scalar(text(f"SELECT count(*) FROM {table}")) == 0
@@ -152,7 +152,7 @@ async def test_a_killed_server_is_retryable_and_one_try_after_its_return_mends_t
 
 
 async def test_a_deadlock_is_retryable(database_url: str) -> None:
-    """Two transactions that wait for each other: one is told to try again."""
+    """Two transactions that wait for each other: one must try again."""
     lock = text("SELECT pg_advisory_xact_lock(:key)")
 
     async def cross(connection: AsyncConnection, key: int) -> None:

@@ -175,7 +175,7 @@ def test_a_dead_server_s_port_is_not_given_to_anybody(own_postgres: LocalPostgre
 def test_a_kill_in_the_midst_of_a_start_is_a_start_that_failed(
     own_postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever keeps it running hears ``DatabaseUnavailable`` and starts it again."""
+    """The process that keeps it running gets ``DatabaseUnavailable`` and starts it again."""
     read_pid_file = own_postgres.data.read_pid_file
 
     def read_after_a_kill() -> PidFile | None:
@@ -195,7 +195,7 @@ def test_a_kill_in_the_midst_of_a_start_is_a_start_that_failed(
 def test_stop_lets_go_of_the_folder_last(
     own_postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever gets it makes its sockets in the same place, which must not be removed then."""
+    """Its new process makes its sockets in the same place, which must not be removed then."""
     removed = []
 
     def remove(folder: Path, **options: bool) -> None:
@@ -259,7 +259,7 @@ def test_pid_file_of_an_unrelated_process_is_stale(own_postgres: LocalPostgres) 
 def test_a_child_that_outlives_its_killed_server_does_not_cost_the_port(
     own_postgres: LocalPostgres,
 ) -> None:
-    """Start fails while the old shared memory is in use. All who know the URL still find it."""
+    """Start fails while the old shared memory is in use. The URL still leads to it."""
     url = own_postgres.url
     with psycopg.connect(url) as session:
         child = session.info.backend_pid
@@ -402,7 +402,7 @@ def test_data_directory_chooses_its_own_version(folder: Path) -> None:
 
 
 def test_failed_start_shows_the_servers_words_and_frees_the_folder(made: Path) -> None:
-    """The reason stands in the server's log, which nobody should have to look for."""
+    """The reason stands in the server's log, which should not be looked for."""
     broken = LocalPostgres(made, durable=False, options={"shared_buffers": "nonsense"})
     with pytest.raises(DatabaseUnavailable, match="shared_buffers"):
         broken.start()
@@ -414,7 +414,7 @@ def test_failed_start_shows_the_servers_words_and_frees_the_folder(made: Path) -
 def test_as_root_without_user_namespaces_it_runs_as_nobody(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a container forbids namespaces the second way works, and says who it is."""
+    """Where a container forbids namespaces the second way works, and says its user."""
     monkeypatch.setattr("fluxqueue_devtools.localpg.postgres.run_mode", lambda: RunMode.NOBODY)
     with LocalPostgres(folder / "pg", durable=False) as server:
         assert server.data.pgdata.owner() == "nobody"

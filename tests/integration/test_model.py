@@ -39,7 +39,7 @@ if "FLUXQUEUE_MODEL_SEED" in os.environ:
         int(os.environ["FLUXQUEUE_MODEL_SEED"]), int(os.environ["FLUXQUEUE_MODEL_SEED"]) + 1
     )
 TOLD_AGAIN = () if "FLUXQUEUE_MODEL_SEED" in os.environ else (39, 145)
-"""Stories of work that makes way which once had no end: a group's pod ended between two looks.
+"""Stories of preempted work which once had no end: a group's pod ended between two looks.
 Dependencies were changed while their FluxJob ran, and it was requeued."""
 STEPS = 60
 VERBS = ("hold", "hold", "release", "release", "cancel", "requeue", "requeue", "priority", "move")
@@ -115,7 +115,7 @@ class Story:
             await sweep(tx)
 
     async def due(self, task: TaskName) -> list[str]:
-        """Whom the waiting tasks are for. They go on waiting until that is done."""
+        """What the waiting tasks are for. They go on waiting until that is done."""
         return sorted(set(await self.rows.asked(task)))
 
     async def release(self, uids: list[str]) -> None:
@@ -170,7 +170,7 @@ class Story:
         assert moved <= {name}, f"{verb} {name} has moved {moved}"
 
     async def unhold(self) -> None:
-        """Let go all that users held."""
+        """Release all that users held."""
         held = await self.rows.fetch("SELECT uid FROM fluxjobs WHERE held_by = 'alice'")
         await steering.release(self.rows.database, "default", [row["uid"] for row in held], "alice")
 
@@ -186,7 +186,7 @@ class Story:
         self.world.look()
 
     async def preempt(self) -> None:
-        """From now on the queue has others make way, with or without a notice."""
+        """From now on the queue preempts others, with or without a notice."""
         more = self.random.choice(({}, {}, {"grace": "3s"}, {"minRuntime": "2s"}))
         spec = {"policy": "easy", "preemption": {"within": "lowerPriority", **more}}
         await see_queues(self.rows, queue("default", **spec))

@@ -48,7 +48,7 @@ class Probed:
         self.part, self.process, self.port = part, process, port
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Status and text. Status 0 while nobody listens."""
+        """Status and text. Status 0 while no server listens."""
         url = f"http://127.0.0.1:{self.port}{path}"
         timeout = aiohttp.ClientTimeout(total=60)
         try:
@@ -211,7 +211,7 @@ async def test_a_job_goes_through_and_the_metrics_say_so(pair: Pair, cluster: Lo
     assert await worker.value("fluxqueue_submit_to_ungated_seconds_count") == 1
     assert (await worker.value("fluxqueue_cycle_duration_seconds_count") or 0) >= 1
     assert (await worker.value('fluxqueue_effects_total{kind="release",outcome="done"}') or 0) >= 1
-    for verb in ("PATCH", "PUT"):  # the BatchJob is let go, and its FluxJob told
+    for verb in ("PATCH", "PUT"):  # the BatchJob is released, and its FluxJob shows it
         requests = f'fluxqueue_api_requests_total{{code="200",verb="{verb}"}}'
         assert (await worker.value(requests) or 0) >= 1
     assert await worker.value('fluxqueue_fluxjobs{queue="default",state="Pending"}') is None

@@ -22,7 +22,7 @@ NODE = NodeFact("node-1", "uid-node-1", {"cpu": 16000, "pods": 110})
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
-    """A database with one node of 16 cores, on which an agent of somebody else uses one."""
+    """A database with one node of 16 cores, on which an unmanaged agent uses one."""
     async with Database(Settings(database_url=database_url), role="test") as opened:
         async with opened.begin() as tx:
             await save_nodes(tx, [NODE], [])

@@ -166,7 +166,7 @@ async def test_nothing_without_a_token(view: Viewing) -> None:
 
 
 async def test_everybody_sees_what_he_may_list(view: Viewing) -> None:
-    """A user of one namespace, somebody without rights. Nodes are a right of their own."""
+    """A user of one namespace, a user without rights. Nodes are a right of their own."""
     await view.let("ursula", ("fluxjobs", "other"))
     await view.let("nemo")
     assert (await view.get("/queue", "ursula")).names == ["next"]
@@ -217,7 +217,7 @@ async def test_rights_are_remembered_for_a_moment(database_url: str, tmp_path: P
 
 
 async def test_what_has_not_changed_is_not_sent_again(view: Viewing) -> None:
-    """An ETag of each answer, 304 for who has it."""
+    """An ETag of each answer, 304 for a client that has it."""
     first = await view.get("/queue")
     tag = first.headers["ETag"]
     again = await view.get("/queue", **{"If-None-Match": tag})
@@ -256,7 +256,7 @@ async def _following(view: Viewing, path: str, who: str, **more: str) -> AsyncIt
 
 
 async def test_changes_are_told_as_they_happen(database_url: str, tmp_path: Path) -> None:
-    """Each to whom may see it. Who comes again is told what he has missed."""
+    """Each to users who may see it. A client that comes again gets what it has missed."""
     async with filled(database_url) as rows, viewing(database_url, tmp_path) as view:
         await view.let("ursula", ("fluxjobs", "other"))
         async with (
@@ -297,7 +297,7 @@ async def test_changes_are_told_as_they_happen(database_url: str, tmp_path: Path
 async def test_a_follower_who_loses_his_rights_is_told_no_more(
     database_url: str, tmp_path: Path
 ) -> None:
-    """While he follows."""
+    """While the user follows."""
     clock = ManualClock()
     async with filled(database_url) as rows, viewing(database_url, tmp_path) as view:
         view.server._keeper._rights._asked = type(view.server._keeper._rights._asked)(
@@ -351,7 +351,7 @@ _LINE = (
 
 @pytest_asyncio.fixture
 async def rows_and_follower(database_url: str) -> AsyncIterator[tuple[Rows, Follower]]:
-    """One FluxJob, and somebody who reads on from there."""
+    """One FluxJob, and a client that reads on from there."""
     async with Database(settings_for(database_url), role="test") as database:
         rows = Rows(database, settings=settings_for(database_url))
         await rows.see(workload("a"))
@@ -396,7 +396,7 @@ async def test_it_cannot_write(view: Viewing) -> None:
 
 
 async def test_a_login_that_may_not_look_is_told_the_way_out(database_url: str) -> None:
-    """Before anybody asks: who is not in the role, and who is put into it."""
+    """Before a request: a user outside the role, and one that is put into it."""
     login = urlsplit(database_url)._replace(
         netloc=f"looks_only:x@{urlsplit(database_url).hostname}"
     )
@@ -462,7 +462,7 @@ async def test_a_key_that_no_statement_takes_is_refused(view: Viewing) -> None:
 async def test_more_namespaces_than_are_asked_about(
     view: Viewing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may not see all of them says which he means."""
+    """A user without a view of all says which one is meant."""
     monkeypatch.setattr("fluxqueue.view.http_server.NAMESPACES_MAX", 1)
     await view.let("ursula", ("fluxjobs", "other"))
     answer = await view.get("/queue", "ursula")

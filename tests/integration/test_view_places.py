@@ -1,4 +1,4 @@
-"""Nobody keeps others out of the view server: no half-sent request, no stranger, no user."""
+"""No client keeps others out of the view server: no half-sent request, no unknown user, no user."""
 
 from __future__ import annotations
 

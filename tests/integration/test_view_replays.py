@@ -192,7 +192,7 @@ async def _begun() -> list[int]:
 
 
 async def test_one_replay_for_each_user_and_few_at_once(rows: Rows) -> None:
-    """The others are told to wait."""
+    """The others must wait."""
     machine, asked = TimeMachine(rows.database), await _last_hour(rows)
     first = asyncio.create_task(machine.replay("ada", asked))
     second = asyncio.create_task(machine.replay("bo", asked))

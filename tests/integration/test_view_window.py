@@ -240,7 +240,7 @@ async def test_what_is_no_token_is_refused(view: Viewing, token: object, words: 
 
 
 async def test_another_site_cannot_log_a_browser_in(view: Viewing) -> None:
-    """Otherwise a user would act with the rights of a stranger."""
+    """Otherwise a user would act with the rights of another user."""
     code, cookie, _ = await _login(view, view.tokens["admin"], Origin="https://evil.example")
     assert (code, cookie) == (403, "")
 

@@ -214,7 +214,7 @@ class Sender:
 
 CHUNK = b"x" * 2**16
 BUFFERS_MAX = 64 * 2**20
-"""What the two systems and the two programs keep of a body that nobody reads."""
+"""What the two systems and the two programs keep of a body that is not read."""
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])

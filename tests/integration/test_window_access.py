@@ -1,4 +1,4 @@
-"""The window for everybody: axe-core has no serious finding in any view, dark and light."""
+"""The window for all users: axe-core has no serious finding in any view, dark and light."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class PlanMade:
 def some_case(
     dice: random.Random, kind: str
 ) -> tuple[list[ShapeOffered], list[GangAsked], list[int]]:
-    """Two or three pools whose larger nodes cost more, two to four jobs, and present nodes.
+    """Two or three pools with larger nodes that cost more, two to four jobs, and present nodes.
 
     ``kind``: some pools have too few nodes for a job alone (``scarce``), there are nodes already
     (``present``), or jobs do not share nodes (``apart``).

@@ -14,7 +14,7 @@ EDGES = st.lists(st.tuples(st.sampled_from(NODES), st.sampled_from(NODES)), max_
 
 
 def ways_back(start: str, edges: set[tuple[str, str]]) -> list[list[str]]:
-    """All ways from ``start`` to itself that pass nobody twice."""
+    """All ways from ``start`` to itself that pass no point twice."""
     others = [node for node in NODES if node != start]
     tried = (
         [start, *between, start]

@@ -43,7 +43,7 @@ def test_every_possible_job_starts_once(policy: str, work: Workload) -> None:
 @settings(max_examples=150, deadline=None)
 @given(work=workloads(is_exact=False, has_endless=True))
 def test_fcfs_starts_in_queue_order(work: Workload) -> None:
-    """Nobody overtakes a waiting job that is before it in the queue."""
+    """No job overtakes a waiting job that is before it in the queue."""
     simulation = Simulation(POLICIES["fcfs"], *work)
     simulation.run()
     jobs = work[1]
@@ -57,7 +57,7 @@ def test_fcfs_starts_in_queue_order(work: Workload) -> None:
 
 
 def _without_newcomers(work: Workload) -> Workload:
-    """All submitted at once: nobody of higher priority comes in between."""
+    """All submitted at once: no job of higher priority comes in between."""
     nodes, jobs = work
     return nodes, [Submission(0, 0, job.asked, job.runs_s) for job in jobs]
 
@@ -65,7 +65,7 @@ def _without_newcomers(work: Workload) -> Workload:
 @settings(max_examples=200, deadline=None)
 @given(policy=st.sampled_from(("easy", "hybrid", "conservative")), work=workloads())
 def test_promises_never_move_later(policy: str, work: Workload) -> None:
-    """Exact durations, nobody jumps the queue: each new promise is no later than the last."""
+    """Exact durations, no job jumps the queue: each new promise is no later than the last."""
     simulation = Simulation(POLICIES[policy], *_without_newcomers(work))
     simulation.run()
     for uid, promises in simulation.promised.items():

@@ -79,7 +79,7 @@ class World:
         self.pods[uid] = PodFact(uid, uid, "Pending", True, index=index)
 
     def ungate(self, number: int) -> None:
-        """A pod with a slot is released and starts. Nobody else's gate goes."""
+        """A pod with a slot is released and starts. No other gate goes."""
         holders = {slot.pod_uid for slot in self.slots}
         if (pod := self._pick(number)) and pod.uid in holders and pod.is_gated:
             self.pods[pod.uid] = replace(pod, is_gated=False, phase="Running")
@@ -125,13 +125,13 @@ class World:
         self.workload = replace(self.workload, is_deleting=True)
 
     def refuse(self, number: int) -> None:
-        """A node would not take a pod that was let go to it."""
+        """A node would not take a pod that was released to it."""
         if (pod := self._pick(number)) and not pod.is_gated and not pod.is_terminal:
             self.pods[pod.uid] = replace(pod, phase="Failed", is_refused=True)
             self.slots = [replace(s, is_refused=s.pod_uid == pod.uid) for s in self.slots]
 
     def strand(self, number: int) -> None:
-        """A node no longer exists. A pod that was let go to it has not been bound."""
+        """A node no longer exists. A pod that was released to it has not been bound."""
         lost = {number % 5} if number % 5 < 4 else set(range(self.width))  # or all of them
         self.slots = [
             replace(s, is_lost=True, is_gone=True) if s.number in lost else s for s in self.slots
@@ -248,7 +248,7 @@ def _is_beside(world: World, slot: Slot) -> bool:
 
 
 def _without(world: World, bound: set[int | None]) -> list[PodFact]:
-    """Pods that wait for a slot: one of an index, and none whose index has one."""
+    """Pods that wait for a slot: one of an index, and none with an index that has one."""
     has_slot = {slot.pod_uid for slot in world.slots}
     waiting = [
         pod

@@ -51,7 +51,7 @@ def outlook(engine: Engine) -> dict[str, int | None]:
 @settings(max_examples=80, deadline=None)
 @given(work=jobs(), policy=st.sampled_from(("fcfs", "conservative")))
 def test_where_all_is_exact_forecasts_come_true(work: list[SimulatedJob], policy: str) -> None:
-    """Nobody comes later, nobody ends early: under fcfs and conservative the plan is the future."""
+    """No job comes later, none ends early: under fcfs and conservative the plan is the future."""
     engine = begun(work, policy)
     expected = outlook(engine)
     while engine.step():
@@ -81,7 +81,7 @@ def test_a_forecast_changes_nothing(work: list[SimulatedJob], policy: str) -> No
 @settings(max_examples=80, deadline=None)
 @given(work=jobs(), policy=st.sampled_from(sorted(POLICIES)))
 def test_forecasts_respect_the_policy(work: list[SimulatedJob], policy: str) -> None:
-    """Promised starts are told as they are. Fcfs expects in queue order. Nobody starts now."""
+    """Promised starts are shown as they are. Fcfs expects in queue order. No job starts now."""
     engine = begun(work, policy)
     expected = outlook(engine)
     for job, placement in engine.decisions.reserved:

@@ -95,7 +95,7 @@ class World:
     def vanish(self, number: int) -> None:
         """A pod that has ended, or was asked to go, is gone.
 
-        One that has succeeded stays until its BatchJob goes, unless somebody deletes it: not before
+        One that has succeeded stays until its BatchJob goes, unless a user deletes it: not before
         status has told of it, and, else its end was never seen, not before that was seen.
         """
         if pod := self._pick(number, lambda p: p.is_terminal or p.is_terminating):

@@ -117,7 +117,7 @@ def test_later_jobs_delay_a_start_by_the_slack_at_most(
 @settings(max_examples=150, deadline=None)
 @given(POLICY, workloads(is_exact=True, has_endless=False, has_urgent=True))
 def test_with_limits_each_start_is_a_promise(policy: str, work: Workload) -> None:
-    """Every reservation is firm, whoever comes meanwhile, and the job starts by it."""
+    """Every reservation is firm, whatever comes meanwhile, and the job starts by it."""
     simulation = Kept(POLICIES[policy], *work)
     simulation.run()
     assert all(one.is_firm for one in simulation.kept.values())
@@ -150,7 +150,7 @@ def test_a_small_job_without_a_duration_runs_before_a_blocked_head() -> None:
 
 
 def test_a_gap_before_a_latest_start_is_nothing_to_rely_on() -> None:
-    """The head may start in it. So what is told to the job behind is a time after the head."""
+    """The head may start in it. So the job behind gets a time after the head."""
     asked = (request(cpu=3), request(cpu=2, duration_s=1), request(cpu=3, duration_s=1))
     simulation = Kept(POLICIES["hybrid"], 1, [])
     simulation.run()

@@ -187,7 +187,7 @@ def share_slots(draw: st.DrawFn) -> Jobspec:
 
 
 def units_left(matcher: FluxionMatcher, v: int, start: int, end: int) -> int:
-    """Units of a pool that nobody takes at any second of a window, by looking at each."""
+    """Units of a pool that no job takes at any second of a window, by looking at each."""
     graph = matcher.graph
     most = 0
     for now in range(start, end):

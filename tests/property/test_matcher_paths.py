@@ -137,7 +137,7 @@ def plain(answer: object) -> object:
 
 
 def check_nothing_twice(matcher: FluxionMatcher) -> None:
-    """Whoever holds a vertex exclusively shares it with nobody as long as both are there."""
+    """A job that holds a vertex exclusively shares it with no other as long as both are there."""
     bookings = list(matcher.state.bookings.values())
     for i, one in enumerate(bookings):
         mine = {v for v, own in ResourceSet(matcher.graph, one).vertices() if own}

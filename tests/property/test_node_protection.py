@@ -31,7 +31,7 @@ Notes = dict[str, str]
 
 @dataclass
 class AnnotatedNodes:
-    """A cluster whose nodes have annotations, and the process that protects them."""
+    """A cluster of nodes with annotations, and the process that protects them."""
 
     notes: dict[str, Notes]
     state: ProtectedNodes = field(default_factory=ProtectedNodes)

@@ -254,7 +254,7 @@ def test_changes_one_by_one_equal_a_rebuild(
         fresh.set_node(fact, foreign)
     for key, one in booked.items():
         fresh.allocate(key, one)
-    # Shares of nodes that are gone stay booked in both. Their capacity is nobody's.
+    # Shares of nodes that are gone stay booked in both. Their capacity belongs to no job.
     assert state_of(pools) == state_of(fresh)
     for question in asked:
         assert (try_now(pools, question) is None) == (try_now(fresh, question) is None)

@@ -33,7 +33,7 @@ NOW = 1000
 OWN = frozenset({DEFAULT_QUEUE})
 
 
-# --- who has to make way -------------------------------------------------------------------------
+# --- what is preempted -------------------------------------------------------------------------
 
 
 @st.composite
@@ -87,7 +87,7 @@ def test_it_is_the_fewest_and_the_youngest(
     scene: tuple[Matcher, list[PreemptionCandidate], Jobspec], standing: int, min_runtime_s: int
 ) -> None:
     """As by trying out all sets: none where none is enough, and else the smallest, of the smallest
-    that whose oldest is the youngest. The matcher is as it was."""
+    the one with the youngest oldest job. The matcher is as it was."""
     matcher, candidates, request = scene
     may = [
         one
@@ -221,8 +221,8 @@ def test_it_comes_to_an_end_and_goes_in_no_circle(
     rules: PreemptionRules,
     leaves_s: int,
 ) -> None:
-    """Nothing is overbooked at any time, every job ends once. Who made way did so for somebody of a
-    higher priority, never for one who made way for it. Promises are kept or excused."""
+    """Nothing is overbooked at any time, every job ends once. A victim was preempted for a job of a
+    higher priority, never for one that was preempted for it. Promises are kept or excused."""
     engine = Engine(
         uniform_cluster(NODES, CORES),
         work,
@@ -252,7 +252,7 @@ def test_it_comes_to_an_end_and_goes_in_no_circle(
 def test_nobody_makes_way_for_nothing(
     work: list[SimulatedJob], rules: PreemptionRules, leaves_s: int
 ) -> None:
-    """Who others made way for starts as soon as they are gone, whoever comes meanwhile, and nobody
+    """A preemptor starts as soon as its victims are gone, whatever comes meanwhile, and nothing
     is requeued for it a second time."""
     engine = Engine(
         uniform_cluster(NODES, CORES), work, POLICIES["easy"], preemption=rules, leaves_s=leaves_s
@@ -260,7 +260,7 @@ def test_nobody_makes_way_for_nothing(
     asked: list[str] = []
     while engine.step():
         for head, one in engine.making_way.items():
-            # All that it waits for is somebody who has still to leave.
+            # All that it waits for is a victim that has still to leave.
             assert set(one.leaving) & engine.running.keys(), head
         asked += [job.uid for job, _ in engine.decisions.preempted]
     starts = {one.job.uid: 1 + one.restarts for one in engine.records}

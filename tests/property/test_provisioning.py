@@ -72,7 +72,7 @@ class Work:
 
 @dataclass
 class Cluster:
-    """A cluster whose provider delivers each request by its own factor of the expected time."""
+    """A cluster. Its provider delivers each request by its own factor of the expected time."""
 
     present: int
     pools: list[NodePool]
@@ -138,7 +138,7 @@ class Cluster:
                 self.nodes[name] = self.fresh[name] = one.pool
 
     def _return_idle(self) -> None:
-        """The provider takes back what nobody uses or waits for, at its leisure."""
+        """The provider takes back what no job uses or waits for, at its leisure."""
         busy = {n for _, where in self.running.values() for n in where.nodes}
         busy |= {n for one in self.requests for n in one.arrived}
         if not self.pending:

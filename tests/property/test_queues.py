@@ -1,4 +1,4 @@
-"""Several named queues on virtual time: each keeps its order, its limits and everybody's promises.
+"""Several named queues on virtual time: each keeps its order, its limits and all promises.
 
 The same ``run_cycle`` as in production, over queues with different policies and random limits.
 """
@@ -35,7 +35,7 @@ USERS = ("", "alice", "bob")
 
 @dataclass(frozen=True)
 class Submission:
-    """A job: when it comes, what it asks, how long it really runs, whose it is and where."""
+    """A job: when it comes, what it asks, how long it really runs, its user and place."""
 
     at: int
     asked: Jobspec

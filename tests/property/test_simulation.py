@@ -91,7 +91,7 @@ def test_every_policy_keeps_the_invariants(
 @settings(max_examples=40, deadline=None)
 @given(policy=RESERVING, jobs=small_jobs())
 def test_a_promise_is_kept_unless_somebody_overran(policy: str, jobs: list[SimulatedJob]) -> None:
-    """Early ends and urgent newcomers put nobody off. An excuse is an overrun, and a real one."""
+    """Early ends and urgent newcomers put no job off. An excuse is an overrun, and a real one."""
     records = simulate(uniform_cluster(NODES, CORES), jobs, POLICIES[policy])
     have_overrun = any(
         one.job.request.duration_s is not None and one.job.runs_s > one.job.request.duration_s
@@ -107,7 +107,7 @@ def test_a_promise_is_kept_unless_somebody_overran(policy: str, jobs: list[Simul
 @settings(max_examples=40, deadline=None)
 @given(jobs=small_jobs(), lost=faults())
 def test_fcfs_keeps_the_order(jobs: list[SimulatedJob], lost: list[NodeEvent]) -> None:
-    """Nobody starts while somebody before it in the queue waits."""
+    """No job starts while a job before it in the queue waits."""
     engine = Engine(
         uniform_cluster(NODES, CORES), jobs, POLICIES["fcfs"], site=SimulatedSite(faults=lost)
     )

@@ -1,6 +1,6 @@
 """The table of shares gives what the walk gives, vertex by vertex: the same verbs, put to both.
 
-Random clusters of zones, blocks and racks, some of whose nodes do not say where they stand, are
+Random clusters of zones, blocks and racks, with some nodes that do not say where they stand, are
 down, tainted, or used by others. Random requests over any of the levels, named, passed over or
 preferred, of one kind of slots or several, with starts, promises and cancels in between, and time
 that passes over work that overruns, has no end, grows and shrinks. Small clusters are gone through

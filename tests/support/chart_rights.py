@@ -100,7 +100,7 @@ def _audited_control_plane(folder: Path) -> Iterator[ControlPlane]:
         f"--audit-policy-file={folder / 'policy.json'}",
         f"--audit-log-path={audit_log(folder)}",
     ]
-    # Everything that the accounts may read is to be served.
+    # Everything that the accounts may read must be served.
     options = Options(feature=features_here().groups, extra_args={"kube-apiserver": flags})
     with ControlPlane(options=options) as running:
         yield running

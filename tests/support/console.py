@@ -5,7 +5,7 @@ them. Each is followed by what it prints on a terminal of 80 columns (``terminal
 time, random endings of names, addresses and jobids are not compared, nor the width of blanks. Lines
 with random names may come in any order, for these names sort them. A line ``...`` stands for any
 lines. A line that ends with an ellipsis may be cut at another word. What only reads is read again
-until it answers as the page says: a state is told a moment later. What ends with a line ``^C`` is
+until it answers as the page says: a state is shown a moment later. What ends with a line ``^C`` is
 interrupted when it has printed the lines before it. Variables that are set stay set.
 ``FLUXQUEUE_WRITE_PAGES=1`` writes into the page what was printed where that differs, ``all`` also
 where only times, widths and the like do.
@@ -32,7 +32,7 @@ READING = re.compile(
     r"|fluxqueue (jobs|explain|nodes|tree|queues|check|history|acct|db list|db history))\b"
 )
 OURS = re.compile(r"^(fluxqueue|kubectl fluxqueue)\b")
-"""Commands whose lines fit the terminal."""
+"""Commands with lines that fit the terminal."""
 INTERRUPTED = "^C\n"
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 SETTLED_S = 5.0
@@ -78,7 +78,7 @@ class Command:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether it goes on until somebody ends it."""
+        """Whether it goes on until the user ends it."""
         return self.shown.endswith(INTERRUPTED)
 
 

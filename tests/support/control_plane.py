@@ -3,7 +3,7 @@
 Used by tests marked ``real_cluster`` and by hand (``python -m tests.support.control_plane
 --kubeconfig-out F``). Starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler with
 their default feature gates and admission plugins, RBAC on, anonymous access off. There are no
-kubelets: whoever needs running pods brings node agents. It must not change the programs' defaults
+kubelets: a test with running pods brings node agents. It must not change the programs' defaults
 beyond what a single machine without root needs, because it is the measure of everything else.
 
 The servers listen on random ports of 127.0.0.1, write into a temporary folder only, and die with
@@ -355,7 +355,7 @@ class ControlPlane:
         return self._status_of("/api/v1/namespaces/default/serviceaccounts/default") == 200
 
     def _status_of(self, path: str) -> int:
-        """HTTP status of a GET as admin. 0 while nobody listens."""
+        """HTTP status of a GET as admin. 0 while no server listens."""
         address = self.url.removeprefix("https://")
         context = ssl.create_default_context(cadata=self.ca_pem)
         connection = http.client.HTTPSConnection(address, context=context, timeout=5)

@@ -53,7 +53,7 @@ class Watched:
         return fact.capacity.get(RESOURCE), fact.unusable.get(RESOURCE)
 
     async def until_marked(self, *nodes: str) -> None:
-        """Wait until exactly these are to be written. Forget all marks."""
+        """Wait until exactly these must be written. Forget all marks."""
 
         await eventually(lambda: self.marks == set(nodes), f"{nodes} are marked")
         self.marks.clear()

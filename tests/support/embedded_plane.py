@@ -1,8 +1,7 @@
 """The embedded cluster as a process of its own, reached as a real control plane is.
 
 Used where a test of rights runs on both: by ``tests/support/e2e/rights.py`` and ``tests/chart``.
-Whoever is
-given a :class:`Plane` must not ask which of the two it is.
+A test with a :class:`Plane` must not ask which of the two it is.
 """
 
 from __future__ import annotations

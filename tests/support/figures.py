@@ -11,7 +11,7 @@ VARIABLE = "FLUXQUEUE_ADVERSARY_FIGURES"
 
 
 def write_down(figure: str, **values: Any) -> None:
-    """Append one line, if somebody asks for figures."""
+    """Append one line, if figures are asked for."""
     if path := os.environ.get(VARIABLE):
         with Path(path).open("a") as file:
             file.write(json.dumps({"figure": figure} | values) + "\n")

@@ -1,4 +1,4 @@
-"""Pods whose programs run for real, as processes of this machine, on a cluster that simulates pods.
+"""Pods that run programs for real, as processes of this machine, on a cluster that simulates pods.
 
 A pod with the image ``HOST`` runs its command here. Its node keeps it running meanwhile, and ends
 it with the program's exit code, termination message and output.

@@ -59,7 +59,7 @@ def untyped(chance: random.Random) -> Obj:
 
 
 def typed(chance: random.Random) -> Obj:
-    """A request whose types are right."""
+    """A request with right types."""
     obj = chance.choice(_TYPED)(chance)
     review = _review(chance, obj)
     review["request"]["userInfo"] = {"username": _text(chance), "groups": [_text(chance)]}

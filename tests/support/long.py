@@ -3,7 +3,7 @@
 A plugin of ``tests/conftest.py``. A test of more than ``LONG_S`` seconds, what it sets up included,
 is marked ``@pytest.mark.long("why it must")`` and runs in ``make test-long``. Of a test with many
 cases that take seconds each, ``@pytest.mark.cases_long("what the others add")`` leaves the first
-one on each cluster in ``make test``. How fast a machine is fails no test: whoever reads the closing
+one on each cluster in ``make test``. How fast a machine is fails no test: a reader of the closing
 lines of a run on an idle machine decides.
 """
 
@@ -45,7 +45,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the slow ones that nobody has given a reason for."""
+    """Name the slow ones without a reason."""
     slow = [(spent, name) for name, spent in _spent.items() if spent > LONG_S]
     if slow:
         terminalreporter.section(f"longer than {LONG_S:.0f} s without a reason")

@@ -67,7 +67,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Drop it; older code starts no more."""
+    """Drop it. Older code starts no more."""
     op.drop_column("nodes", "seen_at")
     op.drop_table("next_things")
     op.execute("UPDATE schema_floor SET oldest_head = '{number}'")

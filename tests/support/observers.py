@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 
 async def make_observer(database: Database, client: KubeClient, settings: Settings) -> Observer:
-    """One whose term has begun. It follows nothing yet."""
+    """An observer in its term. It follows nothing yet."""
     clock = SystemClock()
     return Observer(await Term.begin(database, settings, clock, "test"), client, settings, clock)
 

@@ -62,7 +62,7 @@ def arrange(items: list[pytest.Item]) -> None:
 
 
 def strays(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Tests whose group pytest-xdist has not read: it writes it behind the name."""
+    """Tests with a group that pytest-xdist has not read: it writes it behind the name."""
     marked = ((item, item.get_closest_marker("xdist_group")) for item in items)
     return [item for item, mark in marked if mark and not item.nodeid.endswith(mark.args[0])]
 

@@ -12,7 +12,7 @@ GATE = {"schedulingGates": [{"name": "fluxqueue"}]}
 
 
 def member(name: str, cpu: str = "1", *, phase: str = "Pending", **more: Any) -> dict[str, Any]:
-    """A pod that waits, or one that was let go where its phase says so."""
+    """A pod that waits, or one that was released where its phase says so."""
     meta = more.pop("meta", {}) | {"name": name, "uid": f"uid-{name}"}
     spec = {"containers": [container(requests={"cpu": cpu})]} | (GATE if phase == "Pending" else {})
     return bare_pod(meta=meta, **{**spec, **more}) | {"status": {"phase": phase}}

@@ -1,7 +1,7 @@
 """One poisoned object among good ones: steps that raise for it, each name another exception.
 
 For tests that put a defect into one step of a reader and assert that all other objects go on, and
-that the poisoned ones are told.
+that the poisoned ones are reported.
 """
 
 from __future__ import annotations

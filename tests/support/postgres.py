@@ -67,7 +67,7 @@ class WipedDatabase:
             self._seeds = [(table, _rows(connection, table)) for table in tables]
 
     def wipe(self) -> None:
-        """Make it as it was. Whoever is still connected to it is cut off."""
+        """Make it as it was. Clients that are still connected to it are cut off."""
         with psycopg.connect(self.url) as connection:
             connection.execute(_CUT_OFF)
             # Neither triggers nor foreign keys: no row is to have consequences.
@@ -124,7 +124,7 @@ class PostgresServer:
         return with_database(self.admin_url, name)
 
     def drop(self, url: str) -> None:
-        """Drop a database together with whoever is still connected to it."""
+        """Drop a database together with all its connections."""
         name = urlsplit(url).path.lstrip("/")
         self._execute(
             sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
@@ -163,7 +163,7 @@ def running_server(binaries: PostgresBinaries | None = None) -> Iterator[Postgre
         server.close()
         return
     with tempfile.TemporaryDirectory(prefix="fluxqueue-test-pg-") as folder:
-        Path(folder).chmod(0o755)  # where the server runs as nobody it must reach its data
+        Path(folder).chmod(0o755)  # where the server runs as another user it must reach its data
         with LocalPostgres(Path(folder) / "server", durable=False, binaries=binaries) as local:
             yield PostgresServer(local.url)
 

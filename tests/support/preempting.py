@@ -49,13 +49,13 @@ async def leave(rows: Rows, one: WorkloadSeen) -> None:
 
 
 async def vacating(rows: Rows) -> dict[str, str]:
-    """For whom somebody is asked to leave, by UID."""
+    """For which job each victim must leave, by UID."""
     found = await rows.fetch("SELECT uid, vacate_by FROM fluxjobs WHERE vacate_by IS NOT NULL")
     return {row["uid"]: row["vacate_by"] for row in found}
 
 
 async def events(rows: Rows, uid: str) -> list[tuple[str, str]]:
-    """What is to be told of it by Events."""
+    """The Events that it will get."""
     notices = await rows.value("SELECT notices FROM fluxjobs WHERE uid = :uid", uid=uid)
     return [(one["event"], one["message"]) for one in notices]
 

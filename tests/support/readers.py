@@ -39,7 +39,7 @@ def _in_transaction(read: Callable[[Transaction], Awaitable[object]]) -> Reader:
 
 
 async def _one_life(rows: Rows) -> None:
-    """Submitted, allocated, let go, run, ended, gone."""
+    """Submitted, allocated, released, run, ended, gone."""
     await rows.see(workload("new"))
     await rows.match()
     for phase, is_gated in (("Pending", True), ("Running", False), ("Succeeded", False)):

@@ -140,7 +140,7 @@ def cost_s(compiled: re.Pattern[Any], method: str, text: str, is_bytes: bool) ->
 
 
 def find_slow(pattern: str | bytes, flags: int, methods: list[str]) -> dict[str, Any] | None:
-    """Return the first attack whose cost grows faster than its length. None where none does."""
+    """Return the first attack that costs more than in proportion to its length, or None."""
     compiled = re.compile(pattern, flags & ~re.UNICODE)
     is_bytes = isinstance(pattern, bytes)
     for method in methods:

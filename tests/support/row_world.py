@@ -2,7 +2,7 @@
 
 Plays API server, Job controller, scheduler and node agents in memory. Only the rows are real. What
 the controller sees of a Job and of its pods lags behind the truth, each by itself. Everything is
-drawn from one seeded generator, so a seed is a story that can be told again.
+drawn from one seeded generator, so a seed is a story that can be repeated.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class World:
                 job.to_come += (pod.kind,)
 
     def send_again(self, uid: str, missing: int) -> None:
-        """Who is told how many pods his group misses makes those that it has lost."""
+        """A user who sees how many pods the group misses makes those that it has lost."""
         job = self.jobs[uid]
         if job.to_come or job.is_deleting:
             return
@@ -200,7 +200,7 @@ class World:
             job.is_held = self.random.random() < 0.1
 
     def suspend(self) -> None:
-        """An author suspends a Job that we have let go."""
+        """An author suspends a Job that we have started."""
         if job := self._pick(
             lambda j: not (j.is_suspended or j.is_deleting or j.result or j.is_group)
         ):
@@ -220,7 +220,7 @@ class World:
                 job.pods[pod.uid] = replace(pod, is_terminating=True)
 
     def unsuspend(self) -> None:
-        """An author lets a Job go, or resumes one."""
+        """An author releases a Job, or resumes one."""
         if job := self._pick(lambda j: j.is_author_suspended):
             job.is_author_suspended = False
             self._set_suspend(job, False)
@@ -352,8 +352,8 @@ class World:
         fact = self.nodes[name]
         need = job.needs(pod)
         ours, others = self.used(name), self.foreign.get(name, 0)
-        # The next pod of a pinned Job comes before the one in whose place it comes has gone, and
-        # may be bound before those for whom there is room without that one. One
+        # The next pod of a pinned Job comes before the one that it replaces has gone, and
+        # may be bound before those that fit without that one. One
         # that is deleted before its pods were seen has given back their room: the scheduler waits.
         ours -= sum(map(self._replaced, self.jobs.values(), repeat(name)))
         is_early = (job.pinned_to and any(p.is_terminating for p in job.pods.values())) or any(
@@ -368,7 +368,7 @@ class World:
 
     @staticmethod
     def _replaced(job: Job, name: str) -> int:
-        """Cpu on a node of pods of a pinned Job that go, and in whose place others have come."""
+        """Cpu on a node of pods of a pinned Job that go, and were replaced by others."""
         if job.pinned_to != name:
             return 0
         here = [pod for pod in job.pods.values() if pod.node == name and not pod.is_terminal]
@@ -444,7 +444,7 @@ class World:
         return job if job.pinned_to is None or not wanted.is_suspended else None
 
     def let_go_in(self, uid: str) -> int | None:
-        """The last generation in which a Job is, or may have been, let go."""
+        """The last generation in which a Job is, or may have been, started."""
         job = self.jobs.get(uid)
         return None if job is None else job.generation - job.is_suspended
 
@@ -521,7 +521,7 @@ class World:
         return present, gone
 
     def _see_group(self, job: Job, pods: Sequence[PodFact]) -> list[WorkloadSeen]:
-        """As ``kinds.pod_group`` tells of its pods. Nobody sees a group without any."""
+        """As ``kinds.pod_group`` tells of its pods. A group without any is not seen."""
         live = [pod for pod in pods if not pod.is_terminal]
         staying = [pod for pod in live if not pod.is_terminating]
         if not pods and not job.result:

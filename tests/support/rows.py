@@ -38,7 +38,7 @@ from tests.support.sql import dicts
 Row = dict[str, Any]
 
 NOWHERE = ClusterConfig("http://127.0.0.1:9")
-"""No API server answers there: of whoever is not to ask one."""
+"""No API server answers there: for code that must not ask one."""
 
 
 def settings_for(url: str, **more: Any) -> Settings:
@@ -172,12 +172,12 @@ class Rows:
         self.matcher = CycleRunner(self.context(), self.term)
 
     async def reconcile(self, *uids: str) -> list[Ungate]:
-        """Settle workloads. The pods that are to be let go."""
+        """Settle workloads. The pods that must be released."""
         async with self.database.begin() as tx:
             return (await reconcile(tx, uids)).ungates
 
     async def take_senders_for_dead(self) -> None:
-        """Let the time pass in which pods are left to those who were about to let them go."""
+        """Let the time pass in which pods are left to the worker that was about to release them."""
         await self.execute(
             "UPDATE pods SET sent_at = now() - interval '10 s'"
             " WHERE sent_at > now() - interval '10 s'"
@@ -218,7 +218,7 @@ class Rows:
         )
 
     async def forget_tasks(self) -> None:
-        """Lose all tasks, as nobody should."""
+        """Lose all tasks, as no database should."""
         await self.execute("DELETE FROM procrastinate.procrastinate_jobs")
 
     async def slots(self, uid: str) -> list[tuple[int, str, str, str | None]]:

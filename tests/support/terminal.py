@@ -77,7 +77,7 @@ class Terminal:
             some = os.read(self._master, CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # nobody holds the other end any more
+        except OSError:  # the other end is closed
             some = b""
         self._output += some
         if some:

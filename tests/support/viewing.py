@@ -1,7 +1,7 @@
 """A view server over real rows and an embedded API server, and people who ask it.
 
 Tokens are those of service accounts, reviewed by the embedded API server. What their holders may
-see stands in a table: that server knows who somebody is, and refuses nobody anything. On a real
+see stands in a table: that server knows who a user is, and refuses nothing. On a real
 one see ``tests/e2e/test_view_rights.py``.
 """
 
@@ -85,7 +85,7 @@ class RightsByTable(InProcessTransport):
 
 @dataclass
 class Viewing:
-    """A running server, and the means to ask it as somebody."""
+    """A running server, and the means to ask it as a user."""
 
     server: ViewServer
     cluster: LocalCluster
@@ -106,7 +106,7 @@ class Viewing:
         return f"https://127.0.0.1:{self.server.port}"
 
     async def let(self, name: str, *rights: tuple[str, str]) -> str:
-        """Somebody, with these rights. His token."""
+        """A user with these rights. Returns the token."""
         if name not in self.tokens:
             await self.client.create(SERVICE_ACCOUNTS, "default", {"metadata": {"name": name}})
             told = await self.client.create(

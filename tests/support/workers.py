@@ -105,7 +105,7 @@ async def is_released(admin: KubeClient, name: str) -> bool:
 
 
 async def ungated_to(admin: KubeClient, name: str) -> str | None:
-    """The node a pod was let go to."""
+    """The node a pod was released to."""
     spec = (await admin.get(PODS, "default", name))["spec"]
     if spec.get("schedulingGates"):
         return None

@@ -26,7 +26,7 @@ def config_map(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def definition(spec: dict[str, Any], **version: Any) -> dict[str, Any]:
-    """Widgets whose ``spec`` has this schema."""
+    """Widgets with this schema of ``spec``."""
     schema = {"type": "object", "properties": {"spec": spec, "status": {"type": "object"}}}
     names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
     one = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}

@@ -45,7 +45,7 @@ async def owners(api: Api) -> dict[str, tuple[str, str, bool]]:
 
 @pytest.fixture
 async def web(api: Api) -> Api:
-    """The Deployment ``web`` of two, whose number ``creator`` has applied."""
+    """The Deployment ``web`` of two, a number that ``creator`` has applied."""
     reply = await applied(api, deployment(replicas=2), WEB, fieldManager="creator")
     assert reply.code == 201
     return api

@@ -1,6 +1,6 @@
 """An API server that takes FluxJobs and Events, and refuses those of some: the rest of it is idle.
 
-For tests of what the controller makes of refusals that an embedded cluster gives to nobody: quotas,
+For tests of what the controller makes of refusals that an embedded cluster never gives: quotas,
 policies, names that it does not like.
 """
 

@@ -26,7 +26,7 @@ OFF = {"metadata": {"labels": {MANAGED: None}}}
 
 
 class Seen:
-    """What the observer would be told, and whose end it waits for."""
+    """What the observer would hear, and which end it waits for."""
 
     def __init__(self, client: KubeClient) -> None:
         self.told: list[tuple[str, str]] = []
@@ -82,7 +82,7 @@ async def label_of(client: KubeClient, name: str) -> str | None:
 
 
 async def until_told(seen: Seen, *expected: tuple[str, str]) -> None:
-    """Wait for the last of what is told."""
+    """Wait for the last event."""
 
     await eventually(
         lambda: tuple(seen.told[-len(expected) :]) == expected, f"{expected}, not {seen.told}"
@@ -160,7 +160,7 @@ async def test_who_has_ended_is_not_asked_for(
 
 
 async def test_what_lost_its_label_while_nobody_watched_is_found(client: KubeClient) -> None:
-    """Waiting, by its gate. Running, by whoever waits for its end. The jobs of others stay so."""
+    """Waiting, by its gate. Running, because its end is waited for. The jobs of others stay so."""
     await create(client, "waiting")
     running = await create(client, "running", pod={})
     await create(client, "theirs", label=False, pod={})
@@ -176,7 +176,7 @@ async def test_what_lost_its_label_while_nobody_watched_is_found(client: KubeCli
 async def test_a_refusal_does_not_make_it_gone(
     client: KubeClient, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody's policy, or rights that were taken away: tried again until it is allowed."""
+    """A policy, or rights that were taken away: tried again until it is allowed."""
     seen.known.add(await create(client, "ours"))
     await until_told(seen, ("added", "ours"))
     patch, refusals = client.patch, [ApiError(403, "Forbidden", "no", {})] * 3

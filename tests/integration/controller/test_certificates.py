@@ -45,7 +45,7 @@ DAY_S = 86400
 
 @pytest_asyncio.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_cluster)])
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[KubeClient]:
-    """A cluster with our namespace and a webhook configuration whose caBundle is empty."""
+    """A cluster with our namespace and a webhook configuration with an empty caBundle."""
     if request.param == "real":
         if reason := missing_reason():
             pytest.skip(reason)
@@ -75,7 +75,7 @@ def _configuration() -> dict[str, Any]:
 
 
 async def _make_configuration(client: KubeClient) -> None:
-    # Selects a namespace that does not exist: on a real server nobody else is to wait for us.
+    # Selects a namespace that does not exist: on a real server no other request must wait for us.
     body = _configuration()
     body["metadata"]["name"] = CONFIGURATION
     for hook in body["webhooks"]:
@@ -137,7 +137,7 @@ async def test_a_blanked_bundle_is_filled_with_the_same_ca(client: KubeClient, b
     before = await _held(client)
     path = "/webhooks/1/clientConfig/caBundle"
     if bundle and client.config.server and not await _accepts_junk(client, path, bundle):
-        return  # a real API server refuses such a bundle, so nobody can spoil it so
+        return  # a real API server refuses such a bundle, so it cannot be spoilt so
     if not bundle:
         await client.request(
             "PATCH",
@@ -255,7 +255,7 @@ async def test_two_controllers_at_once_end_with_one_set_that_is_always_trusted(
 
 
 async def _keep_and_look(client: KubeClient, keeper: CertificateKeeper) -> None:
-    """What is to be served must be trusted at every moment."""
+    """A certificate that will be served must be trusted at every moment."""
     await asyncio.gather(keeper.keep(), _look(client))
 
 

@@ -1,4 +1,4 @@
-"""What cannot be wrapped, or not even be told so, holds up nobody else."""
+"""What cannot be wrapped, or not even get an Event, delays no other work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def job(name: str, second: int = 0) -> Obj:
 
 
 def spoilt(name: str) -> Obj:
-    """A Pod that admission never saw, and of which nobody can read what it asks for."""
+    """A Pod that admission never saw, and with a request that cannot be read."""
     term = {"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     meta = {"resourceVersion": "100000"}
@@ -83,7 +83,7 @@ class Wanted:
 
 
 async def nothing_before(uids: AbstractSet[str]) -> dict[str, Past]:
-    """Nobody knows what workloads said before."""
+    """What workloads said before is not known."""
     return {}
 
 
@@ -155,7 +155,7 @@ async def test_a_slow_answer_holds_up_nobody() -> None:
 
 
 async def test_those_of_one_burst_are_told_of_in_their_order() -> None:
-    """Rows are numbered as they come: whose FluxJob was answered last may have been asked first."""
+    """Rows are numbered as they come: the FluxJob that was answered last may be the first."""
     wanted = Wanted(job("first", 1), job("second", 2), job("third", 3))
     others = asyncio.Event()
     async with serve(RefusingApi()) as api, KubeClient(ClusterConfig(api.url)) as client:

@@ -42,7 +42,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest_asyncio.fixture
 async def observer(database: Database, database_url: str) -> AsyncIterator[Observer]:
-    """An observer that leads, and whose events come from the test. It has seen a BatchJob run."""
+    """An observer that leads, with events from the test. It has seen a BatchJob run."""
     async with KubeClient(ClusterConfig(server="http://127.0.0.1:9")) as client:
         made = await make_observer(database, client, settings_for(database_url))
         made.workloads.know({UID: "flux-uid"})  # as after a restart: no FluxJob has to be made
@@ -152,7 +152,7 @@ async def test_a_deletion_waits_for_unseen_pods_only_for_a_while(
 async def test_a_pod_of_another_namespace_than_its_owners_is_nobodys(
     database: Database, observer: Observer
 ) -> None:
-    """Whoever knows the UID of a Job can write it. The API server checks no owner reference."""
+    """Knowing the UID of a Job is enough to write it. The API server checks no owner reference."""
     meta = {"ownerReferences": [owner("Job", "work")], "namespace": "elsewhere"}
     leech = {**bare_pod("leech", meta=meta, nodeName="node-1"), "status": {"phase": "Running"}}
     observer.router.on_pod(None, leech)
@@ -210,7 +210,7 @@ async def test_a_restart_between_the_end_of_a_batchjob_and_of_its_pods(
 async def test_a_loop_beside_that_fails_ends_all(
     database_url: str, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it were only missing, nobody would say that the rows are true, and all would wait."""
+    """If it were only missing, no process would say that the rows are true, and all would wait."""
 
     async def confirm_wrongly(*_: Any, **__: Any) -> bool:
         raise ZeroDivisionError
@@ -281,7 +281,7 @@ class SlowClient(KubeClient):
 async def test_a_group_that_went_while_its_fluxjob_was_made_leaves_none(
     database_url: str, database: Database
 ) -> None:
-    """It has no row yet, and nobody owns the FluxJob."""
+    """It has no row yet, and the FluxJob has no owner."""
     notes = {"fluxqueue/group": "mpi 2-2", "fluxqueue/user": "alice"}
     member = bare_pod("a", meta={"annotations": notes}, schedulingGates=[{"name": "fluxqueue"}])
     async with LocalCluster(QUIET) as cluster:

@@ -1,4 +1,4 @@
-"""One object that a step of the observation cannot take: all others go on, and it is told."""
+"""One object that a step of the observation cannot take: all others go on, and it is reported."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def batched(flat: Sequence[Any]) -> Iterator[tuple[Any, str]]:
 
 
 async def make(client: KubeClient, name: str) -> None:
-    """A Job, a node, a queue, and a pod of somebody else, all of one name."""
+    """A Job, a node, a queue, and an unmanaged pod, all of one name."""
     status = {"allocatable": {"cpu": "4", "pods": "10"}}
     await client.create(NODES, None, {"metadata": {"name": name}, "status": status})
     await client.patch(NODES, None, name, {"status": status}, subresource="status")
@@ -117,7 +117,7 @@ async def written(database: Database) -> dict[str, set[str]]:
 
 
 async def told(database: Database, client: KubeClient) -> set[str]:
-    """Names of which anybody can read that something is wrong with them."""
+    """Names that show that something is wrong with them."""
     rows = await dicts(
         database,
         "SELECT name FROM quarantine UNION SELECT name FROM fluxqueues WHERE fault IS NOT NULL",
@@ -133,7 +133,7 @@ async def test_all_others_go_on(
     database: Database, client: KubeClient, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Those that were there before the controller, and those that come later. Each poisoned one is
-    told, and is used as soon as it can be."""
+    reported, and is used as soon as it can be."""
     monkeypatch.setattr(flusher, "APART_S", 0.2)
     poison = Poison()
     for where, attribute in batched(STEPS[step]):
@@ -190,7 +190,7 @@ HARMLESS = {
     "its pods are placed",
     "what it asked before",
 }
-"""Steps whose failure costs nothing: what they would have spared is done."""
+"""Steps that may fail at no cost: what they would have spared is done."""
 
 
 def _counted() -> float:

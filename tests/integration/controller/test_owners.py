@@ -1,4 +1,4 @@
-"""Who makes a pod in the end: read from a cluster, once, and of nobody who did not ask."""
+"""The maker of a pod in the end: read from a cluster, once, and only of those that ask."""
 
 from __future__ import annotations
 

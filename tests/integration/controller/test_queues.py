@@ -42,7 +42,7 @@ def body(name: str, **spec: Any) -> dict[str, Any]:
 
 @dataclass
 class DirtySet:
-    """What the watch says is to be written."""
+    """What the watch says must be written."""
 
     names: list[str] = field(default_factory=list)
 

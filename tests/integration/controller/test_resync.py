@@ -47,7 +47,7 @@ async def _publish(database: Database, client: KubeClient) -> None:
 async def test_an_empty_database_is_filled_page_by_page(
     postgres: PostgresServer, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the order of submission. Nobody may act on it before the last page is written."""
+    """In the order of submission. No process may act on it before the last page is written."""
     monkeypatch.setattr(resync_diff, "PAGE", 2)
     monkeypatch.setattr(resync_diff, "WRITE_PAGE", 2)
     other_url = postgres.create()
@@ -88,7 +88,7 @@ async def test_an_empty_database_is_filled_page_by_page(
 async def test_one_that_cannot_be_written_holds_nobody_up(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a batch with others, and in a resync. It is told, and written when it can be."""
+    """In a batch with others, and in a resync. It is reported, and written when it can be."""
     monkeypatch.setattr(flusher, "APART_S", 0.2)
     is_broken = True
 

@@ -135,7 +135,7 @@ async def test_validation_on_the_real_server(control_plane: ControlPlane) -> Non
 
 
 class Marks:
-    """What the watch says is to be written."""
+    """What the watch says must be written."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

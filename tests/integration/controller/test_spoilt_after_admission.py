@@ -91,7 +91,7 @@ async def row_is(database: Database, what: str, **wanted: Any) -> Row:
 async def test_a_slip_and_then_a_hold(
     database: Database, database_url: str, client: KubeClient
 ) -> None:
-    """The hold is heeded, the priority stays, and the slip is told until it is mended."""
+    """The hold is applied, the priority stays, and the slip is reported until it is mended."""
     await submit(client, "work", priority="5", duration="10m")
     async with observing(database, client, settings_for(database_url)):
         await row_is(database, "submitted", asked_priority=5, faults=[])
@@ -189,7 +189,7 @@ async def test_the_last_good_value_outlives_the_process(
 async def test_a_template_that_cannot_be_read_keeps_its_last_request(
     database: Database, database_url: str, postgres: PostgresServer, client: KubeClient
 ) -> None:
-    """Here and after a restart, with the row and without. A hold is heeded all the while."""
+    """Here and after a restart, with the row and without. A hold is applied all the while."""
     await submit(client, "work", duration="5m")
     settings = settings_for(database_url)
     async with observing(database, client, settings):
@@ -250,7 +250,7 @@ async def test_numbers_that_no_row_holds(
 async def test_begin_times_that_no_row_holds(
     database: Database, database_url: str, client: KubeClient, text: str
 ) -> None:
-    """Set after admission: it starts at any time, and that is told."""
+    """Set after admission: it starts at any time, and that is reported."""
     await submit(client, "early")
     async with observing(database, client, settings_for(database_url)):
         await row_is(database, "queued", faults=[])

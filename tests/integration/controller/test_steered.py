@@ -77,7 +77,7 @@ class Steering:
         return {"metadata": meta, "spec": {"size": 1, "workload": workload, **spec}}
 
     async def cancelled_by(self, fluxjob: Obj) -> str | None:
-        """Who cancels it, says its row."""
+        """Its row says which user cancels it."""
         uid = fluxjob["spec"]["workload"]["uid"]
         by = await self.rows.value("SELECT cancel_by FROM fluxjobs WHERE uid = :uid", uid=uid)
         return None if by is None else str(by)

@@ -112,7 +112,7 @@ async def test_a_row_that_has_ended_is_made_again(
 
 
 async def test_a_job_that_has_ended_stays_ended(database_url: str) -> None:
-    """Suspended with our gate, it may have failed by its deadline: nobody starts it again."""
+    """Suspended with our gate, it may have failed by its deadline: it is not started again."""
     settings = settings_for(database_url)
     async with (
         LocalCluster(QUIET) as cluster,

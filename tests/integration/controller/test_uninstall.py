@@ -61,7 +61,7 @@ async def test_nodes_may_be_removed_by_autoscalers_again(client: KubeClient) -> 
 
 
 async def test_the_chart_s_word_is_helm_s_to_remove(client: KubeClient) -> None:
-    """Also where somebody wrote another address into it."""
+    """Also where a user wrote another address into it."""
     theirs = {"metadata": {"name": VIEW_NAME}, "data": {"url": "https://view.example.org"}}
     await tell_view(client, "https://127.0.0.1:1", "")
     await client.delete(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME)

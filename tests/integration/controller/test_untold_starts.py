@@ -1,4 +1,4 @@
-"""Starts that FluxJobs are told of later: what stands in pod templates fills an empty database."""
+"""Starts that FluxJobs show later: what stands in pod templates fills an empty database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workers import is_released, worker
 
-# Nobody makes pods: between a start and its first pod the template is all that there is.
+# No controller makes pods: between a start and its first pod the template is all that there is.
 STILL = LocalClusterConfig(
     nodes=[NodeShape(f"n{n}", cpu="16") for n in range(3)],
     run_controllers=False,
@@ -32,7 +32,7 @@ DURATION_S = 600
 
 
 def _job(name: str, mode: str) -> dict[str, Any]:
-    """One whose pods all fit one node. Those of an Indexed one are on two nodes."""
+    """A Job with pods that all fit one node. Those of an Indexed one are on two nodes."""
     body = job(name)
     body["metadata"]["annotations"] = {"fluxqueue/duration": f"{DURATION_S}s"}
     if mode == "Indexed":
@@ -54,7 +54,7 @@ async def _rows(database: Database) -> list[dict[str, Any]]:
 
 
 async def _owing(database: Database) -> list[str]:
-    """Whose status is owed, and will be written at some time though nothing more happens."""
+    """Its status is pending, and will be written at some time though nothing more happens."""
     async with database.begin() as tx:
         rows = await dicts(
             tx,
@@ -71,7 +71,7 @@ async def _told(client: KubeClient) -> dict[str, Any]:
 
 
 async def _with_event(client: KubeClient) -> list[str]:
-    """The Jobs whose start was reported by an Event."""
+    """The Jobs with an Event that reports their start."""
     items = (await client.list(EVENTS)).items
     return sorted(one["involvedObject"]["name"] for one in items if one["reason"] == "Started")
 
@@ -89,7 +89,7 @@ async def _run(
         Database(settings, role="test") as database,
         observing(database, client, settings),
     ):
-        async with database.begin() as tx:  # numbers that nobody would be given by chance
+        async with database.begin() as tx:  # numbers that no job would be given by chance
             await tx.execute("SELECT setval(pg_get_serial_sequence('fluxjobs', 'jobid'), 700)")
         for name in names:
             await client.create(JOBS, "default", _job(name, mode))
@@ -115,7 +115,7 @@ async def _run(
 async def test_of_many_starts_the_template_tells(
     postgres: PostgresServer, database_url: str, mode: str
 ) -> None:
-    """Number, node, amounts and planned end are as they were, whoever was told of them."""
+    """Number, node, amounts and planned end are as they were, whatever showed them."""
     names = [f"j{n}" for n in range(RUSH + 2)]
     other_url = postgres.create()
     async with LocalCluster(STILL) as cluster, KubeClient(config_of(cluster)) as client:

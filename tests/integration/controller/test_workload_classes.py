@@ -36,7 +36,7 @@ def definition() -> dict[str, Any]:
 
 
 async def test_values_of_kueues_classes() -> None:
-    """None without the definition. Then each value as it changes, and none that is no number."""
+    """None without the definition. Then each value as it changes, and none for other texts."""
     async with LocalCluster(QUIET) as cluster, KubeClient(config_of(cluster)) as client:
         watch = WorkloadClassWatch(client)
         await watch.look()

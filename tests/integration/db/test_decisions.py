@@ -40,7 +40,7 @@ async def test_a_match_becomes_rows_and_effects(rows: Rows) -> None:
 
 
 async def test_allocations_are_numbered_in_the_order_of_the_cycle(rows: Rows) -> None:
-    """Whoever is first in turn has the lower number, wherever his row lies."""
+    """The first job in turn has the lower number, wherever its row lies."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"), workload("b"), workload("c", priority=5))
     await rows.match()
@@ -51,7 +51,7 @@ async def test_allocations_are_numbered_in_the_order_of_the_cycle(rows: Rows) ->
 async def test_nobody_starts_before_he_is_submitted(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where he is submitted while the cycle that starts him has begun its transaction."""
+    """Also where it is submitted while the cycle that starts it has begun its transaction."""
     await rows.add_nodes(cpu_node("n0"))
     lock_queue = schedule.lock_queue
 
@@ -152,7 +152,7 @@ async def test_beyond_the_depth_impossible_is_found_too(rows: Rows) -> None:
 
 
 async def test_a_rack_held_whole_is_held_whole_after_a_restart(rows: Rows) -> None:
-    """Its nodes without a slot are nobody else's, as long as the allocation lives."""
+    """Its nodes without a slot are its own, as long as the allocation lives."""
     await rows.see(workload("a"), workload("b"))
     await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
     await rows.begin_term()
@@ -220,7 +220,7 @@ async def test_a_cycle_without_news_writes_nothing(rows: Rows) -> None:
     await rows.add_nodes(cpu_node("n0", cpu=2))
     await rows.see(*(workload(f"j{n}", request(cpu=2, duration_s=50)) for n in range(4)))
     await rows.match()
-    await rows.match()  # now that nothing starts any more, they are told when to expect it
+    await rows.match()  # now that nothing starts any more, they show when to expect it
     before = await rows.fetch("SELECT uid, version, reason FROM fluxjobs ORDER BY uid")
     await rows.forget_tasks()
     await rows.match()
@@ -285,7 +285,7 @@ async def test_deep_queues_are_examined_to_their_end(rows: Rows) -> None:
 
 
 async def test_observing_settling_and_matching_at_once_never_deadlock(rows: Rows) -> None:
-    """Three writers over the same rows in different orders: nobody is a victim."""
+    """Three writers over the same rows in different orders: none is a victim."""
     await rows.add_nodes(*(cpu_node(f"n{n}", cpu=8) for n in range(4)))
     uids = [f"{n * 7919 % 100:02}" for n in range(60)]
     await rows.see(*(workload(uid, pods=(pod(f"p{uid}"),)) for uid in uids))

@@ -1,4 +1,4 @@
-"""Dependencies and begin times on real rows: who is looked at, and what becomes of names."""
+"""Dependencies and begin times on real rows: what is looked at, and what becomes of names."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_what_is_gone_is_found_by_its_number_only(rows: Rows) -> None:
 
 
 async def test_a_circle_is_held_and_named_until_it_is_opened(rows: Rows) -> None:
-    """All of it, whoever closed it. Whoever stands behind it waits."""
+    """All of it, whichever user closed it. Jobs behind it wait."""
     await rows.see(workload("a", depends_on=edges("afterok:b")))
     await rows.see(workload("behind", depends_on=edges("afterany:a")))
     await rows.see(workload("b", depends_on=edges("afterany:c")))

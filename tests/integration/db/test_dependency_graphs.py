@@ -79,7 +79,7 @@ class Model:
                     wait.target = uid
 
     def waits_for(self, uid: str) -> set[str]:
-        """Those whose change it waits for now."""
+        """Those that it waits for now."""
         waits = self.things[uid].waits
         return {
             w.target

@@ -1,4 +1,4 @@
-"""Which node a pod is let go to, and whether the node's label alone tells it from all others."""
+"""Which node a pod is released to, and whether the node's label alone names it."""
 
 from __future__ import annotations
 

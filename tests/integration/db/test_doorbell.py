@@ -1,4 +1,4 @@
-"""The doorbell: loops are told of new tasks, and of what is due, and are left alone otherwise."""
+"""The doorbell: loops hear of new tasks, and of what is due, and are left alone otherwise."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def running(body: Any) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def house(rows: Rows, *told: str, every_s: float) -> AsyncIterator[House]:
-    """A house whose doorbell is there, but rung by nobody yet."""
+    """A process with a doorbell that has not rung yet."""
     connector = rows.database.app.connector
     doorbell = Doorbell(connector, SystemClock(), told=told, every_s=every_s)
     async with House(doorbell, connector) as built:
@@ -104,7 +104,7 @@ async def test_new_tasks_are_told_at_once_over_one_connection(rows: Rows) -> Non
 
 
 async def test_what_is_due_is_found_by_looking(rows: Rows) -> None:
-    """What was put off, and what nobody was told of. What is not due yet stays where it is."""
+    """What was put off, and what no bell rang for. What is not due yet stays where it is."""
     async with house(rows, every_s=0.05) as built:
         for queue in ("a", "later"):
             await built.live(queue)
@@ -203,7 +203,7 @@ class _Losing:
 
 
 async def test_it_ends_although_a_cancellation_is_lost(rows: Rows) -> None:
-    """A worker would otherwise never stop, if it is told of a task at that very moment."""
+    """A worker would otherwise never stop, if it hears of a task at that very moment."""
     connector: Any = _Losing(rows.database.app.connector)
     doorbell = Doorbell(connector, SystemClock(), told=("a",), every_s=NEVER_S)
     listening = asyncio.create_task(doorbell.listen())

@@ -72,7 +72,7 @@ async def test_a_hand_in_the_tables(rows: Rows, invariant: str) -> None:
 async def test_capacity_is_not_repaired_but_told(
     rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A node that shrank under what runs: nothing is stopped, people are told the way out."""
+    """A node that shrank under what runs: nothing is stopped, the check names the way out."""
     await _running(rows)
     await rows.add_nodes(cpu_node("n0", cpu=1))
     maintenance = Maintenance(rows.context())

@@ -116,7 +116,7 @@ async def test_a_pod_that_goes_while_it_waits_is_missing_again(rows: Rows) -> No
 
 
 async def test_held_while_it_gathers_it_gathers_on_when_it_is_let_go(rows: Rows) -> None:
-    """By whoever: the row knows that it is not complete."""
+    """By any worker: the row knows that it is not complete."""
     await rows.see(group(2, pod(0, SMALL)))
     await rows.execute("UPDATE fluxjobs SET state = 'Held', held_by = 'alice'")
     assert (await told(rows))[0] == "Held"

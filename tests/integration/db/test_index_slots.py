@@ -81,7 +81,7 @@ class Indexed:
         )
 
     async def look(self) -> list[Ungate]:
-        """Seen and settled. Who was given a slot is let go and runs there."""
+        """Seen and settled. A pod with a slot is released and runs there."""
         await self.see()
         ungates = await self.rows.reconcile("a")
         for one in ungates:
@@ -158,7 +158,7 @@ async def test_status_before_pods_and_pods_before_status(rows: Rows) -> None:
 
 
 async def test_a_newcomer_waits_while_it_is_not_known_who_has_ended(rows: Rows) -> None:
-    """Pod 5 was gone before anybody saw it succeed: 8 gets its slot when status tells."""
+    """Pod 5 was gone before its success was seen: 8 gets its slot when status tells."""
     job = Indexed(rows, completions=20)
     await job.start()
     before = await job.homes()
@@ -197,7 +197,7 @@ async def test_no_slot_is_kept_for_an_index_that_failed_for_good(rows: Rows) -> 
 
 
 async def test_a_kept_slot_is_not_lost_to_a_pod_that_will_not_come(rows: Rows) -> None:
-    """The BatchJob has as many pods as it may have: whoever waits gets what there is."""
+    """The BatchJob has as many pods as it may have: waiting pods get what there is."""
     job = Indexed(rows, completions=20)
     await job.start()
     job.end("Failed", "2a")

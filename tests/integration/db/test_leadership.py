@@ -42,7 +42,7 @@ async def test_a_restarted_process_begins_a_new_term(database: Database) -> None
 
 
 async def test_an_expired_term_may_be_renewed_while_nobody_took_it(database: Database) -> None:
-    """Late, but first: nobody else decided anything meanwhile."""
+    """Late, but first: no other matcher decided anything meanwhile."""
     assert await acquire(database, "a", duration_s=-1) == 1
     assert await renew(database, "a", 1)
     assert await acquire(database, "b") is None
@@ -94,7 +94,7 @@ async def test_a_term_that_ends_during_a_cycle_waits_for_its_commit(rows: Rows) 
 
 
 async def test_two_matchers_at_once_allocate_nothing_twice(rows: Rows) -> None:
-    """One is fenced. Whichever, the rows stay sound and everybody is placed at most once."""
+    """One is fenced. Whichever, the rows stay sound and each job is placed at most once."""
     await rows.add_nodes(cpu_node("n0", cpu=10))
     await rows.begin_term()
     first = rows.matcher

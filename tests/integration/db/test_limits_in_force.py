@@ -76,7 +76,7 @@ async def test_limit_and_grace_are_what_is_held(here: Rows) -> None:
 
 @pytest.mark.parametrize("limit_s", [36_000, 5, 2**31 - 1])
 async def test_a_changed_limit_moves_the_plan_at_once(here: Rows, limit_s: int) -> None:
-    """And history says to whom it costs, what it costs, and because of whom."""
+    """And history says which job it costs what, and because of which."""
     first = limited("a", 600)
     at = await start(here, first)
     await here.see(limited("b", 10))
@@ -90,7 +90,7 @@ async def test_a_changed_limit_moves_the_plan_at_once(here: Rows, limit_s: int) 
     assert f"{limit_s} s instead of 600 s" in said["message"]
     excuses = [one["excuse"] for one in await told(here, "b", "PromiseExcused")]
     assert excuses == (["later end of job 1"] if limit_s > 600 else [])
-    # Seen again, it is no news, whoever looks.
+    # Seen again, it is not news, whichever worker looks.
     await here.see(changed(first, edited))
     assert len(await told(here, "a", END_MOVED)) == 1
     await here.check()

@@ -61,7 +61,7 @@ def process(database: Database) -> Process:
 
 
 async def test_a_loop_that_waits_for_work_succeeds(process: Process) -> None:
-    """However long nothing is to be done."""
+    """However long there is nothing to do."""
     process.loops.expect("cycle")
     row = await process.after(9 * LATE_S)
     assert (row.silent_s, row.error, process.is_late(row)) == (0, None, False)
@@ -101,7 +101,7 @@ async def test_a_periodic_loop_has_to_be_run(process: Process) -> None:
 
 
 async def test_a_process_that_dies_leaves_its_loops_late(process: Process) -> None:
-    """Nobody writes any more."""
+    """No process writes any more."""
     process.loops.expect("cycle")
     await process.after(1)
     process.loops.forget("cycle")
@@ -118,7 +118,7 @@ async def test_a_role_that_another_holds_now_is_no_failure(process: Process) -> 
 
 
 async def test_the_success_of_one_worker_is_that_of_the_loop(process: Process) -> None:
-    """Of several that run it the last success counts, whoever writes last."""
+    """Of several that run it the last success counts, whichever writes last."""
     other = Process(process.database)
     process.loops.expect("release")
     other.loops.expect("release")

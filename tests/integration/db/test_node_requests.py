@@ -46,7 +46,7 @@ async def requests(rows: Rows) -> list[Row]:
 
 
 async def orders(rows: Rows) -> list[PoolOrder]:
-    """What the providers are told."""
+    """What the providers get."""
     return await read_orders(rows.database)
 
 
@@ -95,7 +95,7 @@ async def test_a_deleted_pool_takes_back_what_it_has_asked_for(rows: Rows) -> No
 
 
 async def test_a_replaced_provider_takes_back_what_it_has_asked_for(rows: Rows) -> None:
-    """The job gets nodes of the new provider, and the old one is told that none are wanted."""
+    """The job gets nodes of the new provider, and the old one sees that none are wanted."""
     await see_pool(rows, "large", provider=SCALE)
     await rows.see(workload("a", request(2, cpu=8000)))
     await rows.match()

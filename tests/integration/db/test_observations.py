@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 
 
 async def effects(rows: Rows) -> dict[str, list[str]]:
-    """Whom the tasks are for, by name. Then there are none."""
+    """What the tasks are for, by name. Then there are none."""
     found = {task.value: await rows.asked(task) for task in (TaskName.RELEASE, TaskName.RECONCILE)}
     await rows.execute("DELETE FROM procrastinate.procrastinate_jobs WHERE task_name <> 'schedule'")
     return {task: uids for task, uids in found.items() if uids}
@@ -192,8 +192,8 @@ async def test_foreign_pods_are_told_by_their_nodes(rows: Rows) -> None:
 
 
 async def test_what_is_seen_and_what_is_gone_is_locked_in_one_order(rows: Rows) -> None:
-    """Somebody holds the first row and goes on to the second, as settling and cycles do. Whoever
-    locked those that are there before those that are gone would wait for him, and he for them."""
+    """A transaction locks one row, then the next, as settling and cycles do. Another that
+    locked those that are there before those that are gone would wait for it, and it for them."""
     await rows.see(workload("a"), workload("b"))
     lock = "SELECT uid FROM fluxjobs WHERE uid = :uid FOR UPDATE"
 
@@ -216,7 +216,7 @@ async def test_what_is_seen_and_what_is_gone_is_locked_in_one_order(rows: Rows) 
 
 
 async def test_who_writes_is_told_whether_anybody_waits_for_room(rows: Rows) -> None:
-    """It decides how long the controller rests. Who was not looked at yet does not count."""
+    """It decides how long the controller rests. A job that was not looked at yet does not count."""
 
     async def is_awaited() -> bool:
         async with rows.database.begin() as tx:

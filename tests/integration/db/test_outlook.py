@@ -1,4 +1,4 @@
-"""What those who wait are told, on real rows: estimates, reasons, promises, and no churn."""
+"""What waiting jobs show, on real rows: estimates, reasons, promises, and no churn."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hh_mm(at: int) -> str:
 
 
 async def told(rows: Rows) -> dict[str, tuple[str, int | None]]:
-    """Reason and expected start of whoever waits."""
+    """Reason and expected start of what waits."""
     found = await rows.fetch(
         "SELECT uid, reason, extract(epoch FROM expected_start)::bigint AS at FROM fluxjobs"
         " WHERE state IN ('Pending', 'Reserved') ORDER BY jobid"
@@ -93,7 +93,7 @@ async def test_the_level_that_is_short_is_named(rows: Rows) -> None:
 
 
 async def test_nothing_is_told_twice(rows: Rows) -> None:
-    """Cycles and forecasts without news write nothing. A later matcher knows what was told."""
+    """Cycles and forecasts without news write nothing. A later matcher knows what was written."""
     await busy_cluster(rows)
     before = await versions(rows)
     for _ in range(3):
@@ -152,7 +152,7 @@ async def test_beyond_the_depth_nothing_is_estimated(rows: Rows) -> None:
 
 
 async def test_work_without_a_limit_is_named(rows: Rows) -> None:
-    """The start is expected and not promised, and the reason says whose end is only planned."""
+    """The start is expected and not promised, and the reason says which end is only planned."""
     now = rows.clock.now_s()
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", request(1, cpu=4)))
@@ -221,7 +221,7 @@ async def test_nodes_that_are_down_are_named(rows: Rows) -> None:
 
 
 async def test_a_promise_and_its_excuse_are_in_the_history(rows: Rows) -> None:
-    """The first start promised, once, and who is to blame when it cannot be kept."""
+    """The first start promised, once, and what to blame when it cannot be kept."""
     now = await busy_cluster(rows)
     events = "SELECT event, detail FROM history WHERE uid = 'b' AND event LIKE 'Promise%'"
     assert await rows.fetch(events) == [

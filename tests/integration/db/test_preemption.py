@@ -1,4 +1,4 @@
-"""Preemption in rows: who makes way, when, for whom, and what a crash in between leaves."""
+"""Preemption in rows: what is preempted, when, for which job, and what a crash leaves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.steering import cancel
 
 async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:
     """One is enough, so one is asked: the youngest. It is suspended as by hand. The head starts on
-    what it gave back, and it is first in turn behind it. Both are told who the other is."""
+    what it gave back, and it is first in turn behind it. Both reasons name the other."""
     clock = now_as_database(rows)
     await rows.add_nodes(*(cpu_node(name) for name in ("n0", "n1", "n2")))
     await see_queues(rows, queue("q", preemption=LOWER))
@@ -77,8 +77,8 @@ async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:
 async def test_who_leaves_while_a_cycle_reads_leaves_it_to_whom_he_leaves_it_for(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last of them gives his node back between two statements of a cycle: it is not yet free
-    for that cycle, and must not go to somebody else in the next, though he comes before."""
+    """The last of them gives its node back between two statements of a cycle: it is not yet free
+    for that cycle, and must not go to another job in the next, though it comes before."""
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
     await see_queues(rows, queue("q", preemption=LOWER), queue("other"))
@@ -107,8 +107,8 @@ async def test_who_leaves_while_a_cycle_reads_leaves_it_to_whom_he_leaves_it_for
 
 
 async def test_nobody_is_asked_for_nothing(rows: Rows) -> None:
-    """Not all of it would fit: nobody is touched, and nobody of another queue, of equal priority,
-    who started a moment ago, or who cannot be suspended."""
+    """Not all of it would fit: no job is touched, and none of another queue, of equal priority,
+    that started a moment ago, or that cannot be suspended."""
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"), cpu_node("n2"))
     rules = {**LOWER, "minRuntime": "10m"}
@@ -195,7 +195,7 @@ async def test_victims_are_read_only_if_a_job_may_preempt(
 
 
 async def test_what_is_given_back_is_kept_for_whom_it_was_given_back(rows: Rows) -> None:
-    """Two make way, one after the other. Neither a newcomer of a higher priority, nor one of
+    """Two are preempted, one after the other. Neither a newcomer of a higher priority, nor one of
     another queue, nor growth of what runs gets what the first has left."""
     clock = now_as_database(rows)
     await rows.add_nodes(*(cpu_node(name) for name in ("n0", "n1", "n2")))
@@ -304,7 +304,7 @@ async def test_a_promise_outlives_matcher_and_preemption(rows: Rows) -> None:
 
 
 async def test_who_is_not_needed_any_more_is_spared(rows: Rows) -> None:
-    """Another ends within the grace: the head starts there, and the one that was told goes on."""
+    """Another ends within the grace: the head starts there, and the victim goes on."""
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
     await see_queues(rows, queue("q", preemption={**LOWER, "grace": "30s"}))
@@ -326,7 +326,7 @@ async def test_who_is_not_needed_any_more_is_spared(rows: Rows) -> None:
 
 
 async def test_of_a_head_that_is_cancelled_nobody_remembers(rows: Rows) -> None:
-    """Who was told goes on. Who was asked to leave goes on in the queue, at its place."""
+    """A warned victim goes on. A suspended one goes on in the queue, at its place."""
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
     await see_queues(rows, queue("q", preemption=LOWER))
@@ -344,7 +344,7 @@ async def test_of_a_head_that_is_cancelled_nobody_remembers(rows: Rows) -> None:
 
 
 async def test_what_a_crash_has_left_is_done_by_the_next(rows: Rows) -> None:
-    """The decision is committed and nobody has been asked: all tasks are lost, a new matcher comes.
+    """The decision is committed and no victim has been asked: all tasks are lost.
     The sweep has it look, and it asks all of them."""
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
@@ -379,7 +379,7 @@ async def test_what_a_crash_has_left_is_done_by_the_next(rows: Rows) -> None:
 
 
 async def test_fair_share_makes_nobody_leave(rows: Rows) -> None:
-    """Points come and go, and whoever has fewer today would have the other requeued tomorrow."""
+    """Points come and go, and the job with fewer today would have the other requeued tomorrow."""
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"))
     await see_queues(

@@ -1,4 +1,4 @@
-"""The queries of docs/admin/psql.md answer, to whoever may only look."""
+"""The queries of docs/admin/psql.md answer, to a role that may only read."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ async def test_the_default_queue_is_in_a_new_database(rows: Rows) -> None:
 
 
 async def test_an_unknown_queue_holds_until_it_is_made(rows: Rows) -> None:
-    """Held, not lost. Taken in without anybody touching it. Held again when the queue goes."""
+    """Held, not lost. Taken in without an edit. Held again when the queue goes."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(job("a", "gpu"))
     await rows.match()
@@ -222,7 +222,7 @@ def _flat(plan: dict[str, Any]) -> list[dict[str, Any]]:
 async def test_what_runs_grows_within_the_limits_of_its_queue(
     rows: Rows, limits: dict[str, Any], words: str
 ) -> None:
-    """Whoever starts small must not take afterwards what it could not have been given at once."""
+    """A job that starts small must not grow to what it could not have been given at once."""
     await rows.add_nodes(cpu_node("n0", cpu=20))
     await see_queues(rows, queue("q", limits=limits))
     small = job("a", "q", request(2, cpu=1), user_name="alice")
@@ -243,7 +243,7 @@ async def test_what_runs_grows_within_the_limits_of_its_queue(
 
 
 async def test_a_user_at_a_limit_does_not_hide_the_others(rows: Rows) -> None:
-    """Far more jobs of one user than a cycle looks at, and somebody else's behind them."""
+    """Far more jobs of one user than a cycle looks at, and another user's behind them."""
     rows.settings = replace(rows.settings, queue_depth=5)
     await rows.add_nodes(cpu_node("n0", cpu=20))
     await see_queues(rows, queue("q", limits={"perUser": {"jobs": 1}}))
@@ -274,7 +274,7 @@ async def test_each_queue_is_seen_to_its_own_depth(rows: Rows) -> None:
 
 
 async def test_priority_is_bounded_and_its_parts_are_stored(rows: Rows) -> None:
-    """Whoever writes what: insert, another wish, an operator, the queue, a move."""
+    """Any write: insert, another wish, an operator, the queue, a move."""
     await see_queues(rows, queue("q", priority=100, minPriority=-5, maxPriority=10))
     await rows.see(job("a", "q", priority=50), job("b", "q", priority=-50), workload("c"))
     assert [await priority(rows, uid) for uid in "abc"] == [110, 95, 0]
@@ -293,7 +293,7 @@ async def test_priority_is_bounded_and_its_parts_are_stored(rows: Rows) -> None:
 
 
 async def test_a_changed_queue_orders_anew_what_waits(rows: Rows) -> None:
-    """By the next cycle, touching those rows only whose priority is another."""
+    """By the next cycle, touching only rows with another priority."""
     await rows.add_nodes(cpu_node("n0", cpu=1))
     await see_queues(rows, queue("a"), queue("b"))
     await rows.see(workload("run", request(cpu=1)), job("x", "a"), job("y", "b"))

@@ -37,7 +37,7 @@ def _record(
 def _found(
     uid: str, record: DecisionRecord | None, *nodes: str, size: int = 1, **more: Any
 ) -> Found:
-    """A workload whose pods run on ``nodes``."""
+    """A workload with pods that run on ``nodes``."""
     run = [pod(f"{uid}-{n}", "Running", is_gated=False, node=node) for n, node in enumerate(nodes)]
     seen = workload(uid, request(size, cpu=1), is_suspended=not nodes, pods=tuple(run))
     placed = tuple(PlacedPod(p.uid, p.name, p.node, {"cpu": 1}, p.phase) for p in run)
@@ -106,7 +106,7 @@ async def test_a_slot_that_another_has_by_now_is_not_claimed(rows: Rows) -> None
 
 
 async def test_page_by_page_as_at_once(rows: Rows) -> None:
-    """Nobody of an earlier page is given what a pod of a later one has, or a number of its own."""
+    """No job of an earlier page is given what a pod of a later one has, or a number of its own."""
     await rows.add_nodes(cpu_node("n0", cpu=1), cpu_node("n1", cpu=1))
     await rows.see(workload("old"))
     async with rows.database.begin() as tx:
@@ -171,7 +171,7 @@ async def test_who_cannot_be_taken_over_has_what_its_pods_use(rows: Rows) -> Non
 
 
 async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
-    """One end in the audit trail, its number and nodes as before. Nobody is told again."""
+    """One end in the audit trail, its number and nodes as before. No Event is emitted again."""
     record = _record(S.COMPLETED, 5, "n0", started_at_s=110, ended_at_s=130)
     await _take(rows, _found("a", record, result="Completed", wanted=0))
     assert await rows.states() == {"a": "Completed"}
@@ -219,7 +219,7 @@ async def test_a_group_whose_pods_have_ended_gathers_no_more(rows: Rows) -> None
 
 
 async def test_slots_of_unequal_pods_keep_their_kinds(rows: Rows) -> None:
-    """Let go half, its other pods get what was theirs: nobody has to match them anew."""
+    """Half released, its other pods get what was theirs: they are not matched anew."""
     await rows.add_nodes(cpu_node("n0", cpu=3))
     record = _record(S.ALLOCATED, 1, "n0", "n0")
     assert record.given is not None
@@ -379,7 +379,7 @@ async def test_a_crash_in_the_middle_is_no_crash(
 
 
 async def test_nobody_decides_before_a_controller_has_looked(rows: Rows) -> None:
-    """A term that has begun, and one whose holder fell silent. Then the queue goes on."""
+    """A term that has begun, and one with a silent holder. Then the queue goes on."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
     term = await leadership.seize(rows.database, leadership.CONTROLLER, "c")

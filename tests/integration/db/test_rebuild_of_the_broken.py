@@ -1,4 +1,4 @@
-"""One FluxJob whose status, or one BatchJob whose fields, cannot be ours costs no other anything.
+"""One FluxJob with a foreign status, or one BatchJob with foreign fields, costs no other anything.
 
 Against a real Postgres, with the objects that a controller would have listed.
 """
@@ -153,7 +153,7 @@ async def _empty(postgres: PostgresServer) -> AsyncIterator[Rows]:
 
 
 async def _others(rows: Rows, claimed: Any = None) -> list[tuple[Any, ...]]:
-    """What a rebuild decides of everybody else. None is a number that the one claims, too."""
+    """What a rebuild decides of all others. None is a number that the one claims, too."""
     found = await rows.fetch(
         "SELECT f.uid, f.jobid, f.state, s.node"
         " FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live"

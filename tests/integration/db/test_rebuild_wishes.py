@@ -1,4 +1,4 @@
-"""What a database was told and no workload tells: published in the status, read back from it.
+"""What a database knows and no workload says: published in the status, read back from it.
 
 Each test asks for something, loses every row, and takes over what the FluxJobs said last.
 """
@@ -206,7 +206,7 @@ async def test_a_cancel_that_was_not_carried_out_is(rows: Rows) -> None:
 
 async def test_a_rack_that_is_held_whole_is_so_again(rows: Rows) -> None:
     """One pod in an exclusive rack of three nodes: R says what else it holds, and with all rows
-    lost nobody is sent there."""
+    lost no pod is sent there."""
     for number in range(3):
         labels = {"topology.kubernetes.io/rack": "r0"}
         await rows.add_nodes(NodeFact(f"n{number}", f"uid-{number}", {"cpu": 4000}, labels))
@@ -232,7 +232,7 @@ async def test_a_rack_that_is_held_whole_is_so_again(rows: Rows) -> None:
 
 
 async def test_a_preemption_under_way_goes_on_and_nobody_else_makes_way(rows: Rows) -> None:
-    """Its claim is lost, and found anew: what one gives back is for whom it makes way."""
+    """Its claim is lost, and found anew: what one gives back is for its preemptor."""
     clock = preempting.now_as_database(rows)
     await rows.add_nodes(*(cpu_node(name) for name in ("n0", "n1", "n2")))
     await see_queues(rows, queue("q", preemption=preempting.LOWER))
@@ -274,7 +274,7 @@ async def test_a_preemption_under_way_goes_on_and_nobody_else_makes_way(rows: Ro
 
 
 async def test_one_whose_preemptor_is_gone_is_requeued_all_the_same(rows: Rows) -> None:
-    """It was asked to leave already, and does. Nothing is promised to anybody."""
+    """It was asked to leave already, and does. Nothing is promised to any job."""
     clock = preempting.now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"))
     await see_queues(rows, queue("q", preemption=preempting.LOWER))

@@ -38,7 +38,7 @@ def runs(uid: str) -> object:
 
 
 async def test_ungates_name_node_hostname_and_all_nodes(rows: Rows) -> None:
-    """What the pod is told."""
+    """What the pod gets."""
     await rows.add_nodes(
         replace(cpu_node("n0", cpu=2), labels={"kubernetes.io/hostname": "host-0"}),
         cpu_node("n1", cpu=2),
@@ -116,7 +116,7 @@ async def test_the_fields_of_slots_and_pods_are_read_by_their_positions(rows: Ro
 
 
 async def test_what_is_under_way_is_not_sent_again(rows: Rows) -> None:
-    """However many look at it meanwhile. Who died on the way is followed by somebody else."""
+    """However many look at it meanwhile. A sender that died on the way is followed by another."""
     await rows.add_nodes(cpu_node("n0", cpu=8))
     pods = tuple(pod(f"p{n}") for n in range(3))
     await rows.see(workload("a", request(3, cpu=2), pods=pods[:2]))
@@ -132,7 +132,7 @@ async def test_what_is_under_way_is_not_sent_again(rows: Rows) -> None:
     assert await rows.reconcile("a") == []
     pending_actions = "SELECT count(*) FROM pending_actions WHERE task = 'reconcile'"
     assert await rows.value(pending_actions) == 0
-    await rows.take_senders_for_dead()  # whoever had the first two
+    await rows.take_senders_for_dead()  # the senders of the first two
     assert await rows.value(pending_actions) == 1
     assert {one.pod_uid for one in await rows.reconcile("a")} == {"p0", "p1"}
 
@@ -144,7 +144,7 @@ async def test_what_could_not_be_let_go_is_owed_whoever_looked_meanwhile(rows: R
     await rows.match()
     async with rows.database.begin() as tx:
         reconciled = await reconcile(tx, ["a"])
-    assert await rows.reconcile("a") == []  # somebody else: nothing to do, so nothing is owed by it
+    assert await rows.reconcile("a") == []  # another worker: nothing to do, so nothing is pending
     await finish(rows.database, reconciled, let_go=["p0"], failed=["a"])
     assert await rows.value("SELECT count(*) FROM pending_actions WHERE task = 'reconcile'") == 1
     assert {one.pod_uid for one in await rows.reconcile("a")} == {"p1"}
@@ -251,7 +251,7 @@ async def test_running_pods_on_a_lost_node_are_left_alone_and_replaced_elsewhere
 
 
 async def test_scaling_up_a_running_job_adds_slots_as_there_is_room(rows: Rows) -> None:
-    """Parallelism raised from 1 to 4: two fit now, the last one waits and is told of."""
+    """Parallelism raised from 1 to 4: two fit now, the last one waits and is reported."""
     await rows.add_nodes(cpu_node("n0", cpu=6))
     await started(rows, "a", 1)
     more = tuple(pod(f"m{n}") for n in range(3))
@@ -346,7 +346,7 @@ async def test_top_up_keeps_the_domain_and_the_spread(rows: Rows) -> None:
 async def test_a_gang_that_wishes_it_starts_anew_where_a_pod_is_lost_with_its_node(
     rows: Rows,
 ) -> None:
-    """Not where its node is only down, nor does it wait for the pod that nobody sees go."""
+    """Not where its node is only down, nor does it wait for the pod that no event ends."""
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"), cpu_node("n2"))
     await started(rows, "a", 4, restarts_on_loss=True)
     wishes = {"restarts_on_loss": True, "is_suspended": False, "generation": 2}
@@ -449,8 +449,8 @@ async def test_a_pod_that_is_made_larger_in_place_takes_its_room_and_no_slot_shr
 
 @pytest.mark.parametrize("fate", ["gone", "down"])
 async def test_a_pod_that_has_its_gate_yet_is_sent_elsewhere(rows: Rows, fate: str) -> None:
-    """It was given a slot, and its node is lost before anybody took its gate away: nobody sends it
-    there any more. A bare Pod, which nobody would make again."""
+    """It was given a slot, and its node is lost before its gate was removed: it is not sent
+    there any more. A bare Pod, which would not be made again."""
     await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
     bare = {"workload_kind": "Pod", "is_suspendable": False, "replaces_pods": False}
     await rows.see(workload("a", request(cpu=2), pods=(pod("a"),), **bare))  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.own_database
 
 ENDED = 20_000
 ROWS_MAX = 1_000
-"""A step of retention reads a hundred rows and all they have. Everybody else less."""
+"""A step of retention reads a hundred rows and all they have. All others less."""
 
 _READ = """
 SELECT relname AS name, seq_scan AS scans, seq_tup_read + coalesce(idx_tup_fetch, 0) AS number
@@ -130,7 +130,7 @@ async def test_a_gang_of_many_slots_is_a_step_of_its_own(
 
 
 async def test_a_failed_task_is_kept_for_a_day(rows: Rows) -> None:
-    """So that somebody sees it. What went well is of no interest."""
+    """So that it is seen. What went well is of no interest."""
     for name, status, age in (
         ("well", "succeeded", "1 hour"),
         ("failed", "failed", "1 hour"),

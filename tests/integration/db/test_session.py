@@ -42,7 +42,7 @@ ODD = {
 
 @pytest.fixture
 def odd_url(own_postgres: LocalPostgres) -> str:
-    """A migrated database whose role has every odd setting."""
+    """A migrated database with a role that has every odd setting."""
     with psycopg.connect(own_postgres.url, autocommit=True) as session:
         role = sql.Identifier(session.info.user)
         for name, value in ODD.items():

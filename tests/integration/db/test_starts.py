@@ -24,7 +24,7 @@ def released(uid: str, count: int = 2, **more: Any) -> WorkloadSeen:
 
 
 def running(uid: str, node: str) -> PodFact:
-    """A pod whose containers run."""
+    """A pod with running containers."""
     return pod(uid, "Running", is_gated=False, node=node)
 
 

@@ -1,4 +1,4 @@
-"""Steering on real rows: each change by state, twice, by whom. What accounting says of it."""
+"""Steering on real rows: each change by state, twice, by user. What accounting says of it."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_requeue_waits_for_the_pods_and_keeps_the_place(rows: Rows) -> Non
 async def test_dependencies_that_changed_while_it_ran_are_looked_at_when_it_waits_again(
     rows: Rows,
 ) -> None:
-    """Nobody looks at them while it runs. Requeued it does not wait for that for ever."""
+    """They are not looked at while it runs. Requeued it does not wait for that for ever."""
     await run(rows)
     edge = ({"type": "afterany", "job": "nobody"},)
     for edges in (edge, ()):
@@ -219,7 +219,7 @@ async def test_requeue_before_its_pods_are_seen_waits_until_there_are_none(rows:
 
 
 async def test_who_resumes_what_is_being_requeued_is_overruled(rows: Rows) -> None:
-    """Its author lets it go while its pods end: it is suspended again, and waits its turn."""
+    """Its author resumes it while its pods end: it is suspended again, and waits its turn."""
     await run(rows)
     await act(steering.requeue, rows, "a")
     (pending,) = await read_pending_releases(rows.database, ["a"])
@@ -234,7 +234,7 @@ async def test_who_resumes_what_is_being_requeued_is_overruled(rows: Rows) -> No
 
 
 async def test_a_late_suspension_of_ours_is_not_its_authors(rows: Rows) -> None:
-    """Resumed by its author, it is to be suspended till its turn, and has it before it is."""
+    """Resumed by its author, it must be suspended till its turn, which comes before that."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", held_by="author", generation=1))
     await rows.see(workload("a", is_suspended=False, generation=2))
@@ -375,7 +375,7 @@ async def test_a_refused_pod_gives_its_slot_back(rows: Rows) -> None:
 
 
 async def test_a_pod_stranded_on_a_node_that_is_gone_is_given_up(rows: Rows) -> None:
-    """Let go, bound to none: deleted, so that its Job makes another. A bound one is not."""
+    """Released, bound to none: deleted, so that its Job makes another. A bound one is not."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", pods=(pod("p"),)))
     await rows.match()
@@ -415,7 +415,7 @@ async def cancel_deleted(
 
 
 async def test_a_fluxjob_that_lies_about_its_workload_steers_nothing(rows: Rows) -> None:
-    """Made in a namespace of one's own, with the UID of somebody else's work."""
+    """Made in a namespace of one's own, with the UID of another user's work."""
     await rows.see(workload("a"))
     lies = of("a", "mine")
     assert await apply_spec_changes(rows, lies, {"hold": True}, {"hold": "eve"}) is None
@@ -424,7 +424,7 @@ async def test_a_fluxjob_that_lies_about_its_workload_steers_nothing(rows: Rows)
 
 
 async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
-    """By whoever changed it. Seen again, it changes nothing."""
+    """By any user. Seen again, it changes nothing."""
     await rows.see(workload("a"))
     assert await apply_spec_changes(rows, of("nobody"), {"hold": True}, {}) is None
     said = {"hold": True, "priority": 7}
@@ -523,7 +523,7 @@ async def test_a_cancellation_that_never_began_can_be_removed(rows: Rows) -> Non
 async def test_a_value_that_no_row_takes_costs_only_itself(
     rows: Rows, field: str, value: object
 ) -> None:
-    """All other fields are heeded. It is told, and not tried again until it is changed."""
+    """All other fields are applied. It is reported, and not tried again until it is changed."""
     await rows.see(workload("a", begin_at_s=None))
     said = {"hold": True, field: value}
     outcomes = await apply_spec_changes(rows, of("a"), said, dict.fromkeys(said, "bob"))

@@ -17,7 +17,7 @@ WIDTH = 3
 
 
 def a_sweep(uid: str = "x", done: int = 0, *, width: int = WIDTH, **more: object) -> WorkloadSeen:
-    """A released sweep whose first tasks are done. The next ones have gated pods."""
+    """A released sweep with its first tasks done. The next ones have gated pods."""
     seen = workload(uid, request(cpu=1), is_sweep=True, is_suspended=False)
     gated = tuple(pod(f"{uid}-{n}", index=n) for n in range(done, done + width))
     return but(seen, wanted=width, pods=gated, **more)  # type: ignore[arg-type]

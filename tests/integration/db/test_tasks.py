@@ -1,4 +1,4 @@
-"""Tasks: deferred with what owes them, never lost, whoever else commits, fetches or dies."""
+"""Tasks: deferred with what needs them, never lost, whatever else commits, fetches or dies."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_what_is_owed_and_its_task_are_one_transaction(rows: Rows) -> None
 
 
 async def test_many_are_batches(rows: Rows) -> None:
-    """A task is for a few dozen, whoever owes them."""
+    """A task is for a few dozen, from any source."""
     await rows.see(*(workload(f"j{n:03}") for n in range(120)))
     await rows.forget_tasks()
     await rows.execute("UPDATE fluxjobs SET reconcile_at = now()")
@@ -77,7 +77,7 @@ async def test_many_are_batches(rows: Rows) -> None:
 
 
 async def test_the_first_of_each_namespace_come_before_the_rest_of_another(rows: Rows) -> None:
-    """A tenant whose thousand jobs start at once does not delay the next start of others."""
+    """A tenant with a thousand starts at once does not delay the next start of others."""
     many = [workload(f"many-{n}", namespace="crowd") for n in range(130)]
     await rows.see(*many, workload("one", namespace="quiet"))
     await rows.forget_tasks()
@@ -234,7 +234,7 @@ async def test_a_state_that_is_overtaken_owes_one_status(rows: Rows) -> None:
 
 
 async def test_a_release_that_told_no_status_leaves_it_owed(rows: Rows) -> None:
-    """While it is under way nobody else writes the same. When it is done without, somebody does."""
+    """While it is under way no other worker writes the same. When it is done without, one does."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
     await rows.match()
@@ -270,7 +270,7 @@ async def test_whoever_connects_without_our_settings_means_two_seconds(database_
 
 
 async def test_an_end_is_told_sooner(rows: Rows) -> None:
-    """Who waits for it waits a second at most."""
+    """A waiting worker waits a second at most."""
     await rows.see(workload("a"))
     await rows.execute(f"UPDATE fluxjobs SET {_WRITTEN_NOW}")
     await rows.execute("UPDATE fluxjobs SET state = 'Cancelled', ended_at = now()")
@@ -299,7 +299,7 @@ _START_PUT_OFF = "UPDATE fluxjobs SET published = published - 'version', status_
 
 
 async def _start(rows: Rows, number: int, change: str = _COME_TO_RUN) -> list[str]:
-    """Jobs that were told to have started, and run: when that is owed, it is due."""
+    """Jobs with a reported start that run: when that must be reported, it is due."""
     uids = [f"j{n}" for n in range(number)]
     await rows.add_nodes(cpu_node("n0", cpu=64))
     await rows.see(*(workload(uid) for uid in uids))
@@ -316,7 +316,7 @@ async def test_that_few_run_is_told_when_it_is_due(rows: Rows) -> None:
 
 
 async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
-    """Ten seconds after they were told to have started. Who has ended by then is told of that."""
+    """Ten seconds after their start was reported. Jobs that ended by then report that."""
     uids = await _start(rows, STATUS_CALM + 1)
     assert await read_due_statuses(rows.database, uids) == []
     assert all(10 <= row["due"] <= 10.5 for row in await rows.fetch(_DUE))
@@ -333,7 +333,7 @@ async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
 
 
 async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> None:
-    """Of those whose pods do not come to run later, looked at every ten seconds."""
+    """Of those with pods that do not come to run later, looked at every ten seconds."""
     uids = await _start(rows, STATUS_CALM + 1, _START_PUT_OFF)
     for is_last in (False, False, True):
         before = await rows.value("SELECT now()")
@@ -359,7 +359,7 @@ async def test_a_start_that_was_put_off_is_told_with_the_next_look_once_it_runs(
 
 
 async def test_coming_to_run_brings_nothing_forward_that_was_put_off(rows: Rows) -> None:
-    """A release that puts off its status says until when. Who has more to tell is told sooner."""
+    """A release that puts off its status says until when. One with more to report is due sooner."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
     await rows.match()
@@ -375,7 +375,7 @@ async def test_coming_to_run_brings_nothing_forward_that_was_put_off(rows: Rows)
 
 
 async def test_who_ends_while_others_are_put_off_is_told_of(rows: Rows) -> None:
-    """His task is taken along: whoever takes it has to tell, or nobody does for a while."""
+    """Its task is taken along: the worker that takes it must report, or none does for a while."""
     uids = await _start(rows, STATUS_CALM + 1)
     waits = (
         "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%along AS%'"
@@ -417,7 +417,7 @@ async def fetch_and_finish(database: Database) -> None:
 
 
 async def test_the_end_of_a_task_is_written_though_the_session_breaks_over_it(rows: Rows) -> None:
-    """Its loop may not notice, and its worker lives: nobody would take the task from it."""
+    """Its loop may not notice, and its worker lives: no other would take the task from it."""
     await rows.see(workload("a"))
     manager = rows.database.app.job_manager
     task = await manager.fetch_job(["schedule"], await manager.register_worker())
@@ -459,7 +459,7 @@ async def test_a_wish_that_commits_during_a_cycle_stays(rows: Rows) -> None:
 
 
 async def test_what_is_given_back_while_nobody_waits_wakes_no_cycle(rows: Rows) -> None:
-    """It lies there, not as something lost, until somebody comes. His cycle takes it in."""
+    """It lies there, not as something lost, until a worker comes. Its cycle takes it in."""
     await rows.add_nodes(cpu_node("n0", cpu=2))
     asked = request(1, cpu=2)
     await rows.see(workload("a", asked))
@@ -510,7 +510,7 @@ async def _others(rows: Rows, *present: ForeignPod, gone: Sequence[str] = ()) ->
 
 
 async def test_what_is_given_back_wakes_a_cycle_for_who_waits(rows: Rows) -> None:
-    """Whoever finds it: the transaction that gives it back, or, if it was overtaken, the sweep."""
+    """Found by the transaction that gives it back, or, if it was overtaken, by the sweep."""
     await rows.add_nodes(cpu_node("n0", cpu=2))
     asked = request(1, cpu=2)
     await rows.see(workload("a", asked), workload("b", asked))
@@ -541,7 +541,7 @@ async def test_wishes_do_not_pile_up_where_nobody_matches(rows: Rows) -> None:
 
 
 async def test_the_sweep_finds_what_lost_its_task(rows: Rows) -> None:
-    """The rows alone say what is owed. What has a task is left to it."""
+    """The rows alone say what is pending. What has a task is left to it."""
     assert await swept(rows) == {}
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
@@ -559,7 +559,7 @@ async def test_the_sweep_finds_what_lost_its_task(rows: Rows) -> None:
 
 
 async def test_the_sweep_finds_dependents_and_lost_nodes(rows: Rows) -> None:
-    """What is owed though its row was not written: its node is lost, what it waits for is over."""
+    """What is pending though its row was not written: its node is lost, its wait is over."""
     await rows.add_nodes(cpu_node("n0"))
     edge = {"type": "afterany", "job": "a"}
     await rows.see(workload("a"), workload("b", depends_on=(edge,)))
@@ -586,7 +586,7 @@ async def test_the_sweep_finds_dependents_and_lost_nodes(rows: Rows) -> None:
     ],
 )
 async def test_what_a_cycle_owes_stands_in_rows(rows: Rows, leaves: str) -> None:
-    """Who leaves the queue or lacks slots: its wake-up may be lost, its row is not."""
+    """A job leaves the queue or lacks slots: its wake-up may be lost, its row is not."""
     await rows.add_nodes(cpu_node("n0", cpu=1))
     await rows.see(workload("runs"), workload("a"))
     await rows.match()
@@ -671,7 +671,7 @@ async def test_periodic_tasks_come_at_even_steps(seconds: float, every_s: int) -
 
 
 async def test_who_took_the_last_task_asks_for_no_other(rows: Rows) -> None:
-    """One statement a task, not two: what comes later is told of, or found by looking."""
+    """One statement a task, not two: what comes later rings, or is found by looking."""
     doorbell = never_looks(rows)
     manager = app_on(rows.database.app.connector, doorbell).job_manager
     worker = await manager.register_worker()
@@ -744,7 +744,7 @@ async def test_no_task_waits_for_somebody_to_look(rows: Rows) -> None:
 
 
 def never_looks(rows: Rows) -> Doorbell:
-    """A doorbell that rings for what it is told of, and for nothing else."""
+    """A doorbell that rings for its own tasks, and for nothing else."""
     return Doorbell(rows.database.app.connector, SystemClock(), told=["effects"], every_s=600)
 
 

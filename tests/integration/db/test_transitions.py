@@ -44,7 +44,7 @@ async def force(rows: Rows, state: FluxJobState) -> None:
 
 
 async def written_version(rows: Rows) -> None:
-    """Everybody has seen how it is, and nothing is under way."""
+    """Each process has seen how it is, and nothing is under way."""
     await rows.execute(_WRITTEN)
     await rows.forget_tasks()
 
@@ -60,7 +60,7 @@ async def test_each_edge_is_taken_or_refused_by_the_trigger(rows: Rows) -> None:
 
 async def _try_edge(rows: Rows, old: FluxJobState, new: FluxJobState) -> None:
     ended = "now()" if new.is_final else "NULL"
-    # Nobody enters or leaves this state but by what is missing. See test_gathering.
+    # No job enters or leaves this state but by what is missing. See test_gathering.
     missing = new is FluxJobState.GATHERING
     observed = '{"missing": 1, "gather_s": 600, "gather_reason": "why"}' if missing else "{}"
     to = FluxJobState.PENDING if missing else new
@@ -110,7 +110,7 @@ async def test_what_users_see_is_published_without_an_audit_line(rows: Rows) -> 
 
 
 async def test_an_actor_in_psql_is_named_by_its_session(rows: Rows, database_url: str) -> None:
-    """Whoever changes rows by hand stands in the audit trail."""
+    """The user who changes rows by hand stands in the audit trail."""
     import psycopg
 
     await rows.see(workload("a"))

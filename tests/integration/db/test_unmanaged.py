@@ -27,7 +27,7 @@ def asking(uid: str, cpu: int, **more: Any) -> PodFact:
 
 
 def bound(uid: str, cpu: int, node: str) -> PodFact:
-    """A pod that runs there without our having let it go."""
+    """A pod that runs there without our release."""
     return asking(uid, cpu, phase="Running", is_gated=False, node=node)
 
 
@@ -149,7 +149,7 @@ async def row_of(rows: Rows) -> dict[str, Any]:
 
 
 async def test_suspended_edited_and_resumed_is_decided_for_anew(rows: Rows) -> None:
-    """Its old slots are given to nobody of it, and what it asks for now is what is matched."""
+    """Its old slots are given to none of its pods, and what it asks for now is what is matched."""
     await release(rows)
     edited = workload("a", request(2, cpu=3), is_suspended=True, generation=4)
     await rows.see(edited)

@@ -20,7 +20,7 @@ from tests.support.rows import Rows, cpu_node, pod, settings_for, workload
 
 
 async def test_queue_is_in_the_order_of_the_next_cycle(rows: Rows) -> None:
-    """Priority, then submission. Who is not looked at stands behind, without a position."""
+    """Priority, then submission. A job that is not looked at stands behind, without a position."""
     await rows.add_nodes(cpu_node("n0", cpu=1))
     await rows.see(workload("first"), workload("late"), workload("high", priority=5))
     await rows.see(workload("kept", held_by="author"), workload("never", request(cpu=99)))

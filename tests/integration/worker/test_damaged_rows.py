@@ -1,4 +1,4 @@
-"""A damaged value in any row that the cycle reads: its job is told, and all others go on.
+"""A damaged value in any row that the cycle reads: its job shows it, and all others go on.
 
 Damage is what a restored or edited database may hold. The tests write it with SQL, as no release
 of fluxqueue does.
@@ -56,7 +56,7 @@ async def _told(rows: Rows) -> list[str]:
 async def test_an_allocation_that_cannot_be_read_holds_its_node_and_is_told(
     database_url: str, cluster: LocalCluster, admin: KubeClient, damage: str
 ) -> None:
-    """Read at the start, and again when it is mended: then it is told no more."""
+    """Read at the start, and again when it is mended: then it is reported no more."""
     async with rows_of(database_url) as rows:
         uid = await _first(rows, admin, cluster, database_url)
         before = await dicts(rows.database, "SELECT to_jsonb(resources) AS r FROM allocation_slots")

@@ -1,4 +1,4 @@
-"""One row that a step of the worker cannot take: all others go on, and it is told."""
+"""One row that a step of the worker cannot take: all others go on, and it is reported."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_all_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
     step: str,
 ) -> None:
-    """In one batch with the poisoned ones. Those are told, and done as soon as they can be."""
+    """In one batch with the poisoned ones. Those are reported, and done as soon as they can be."""
     where, attribute = STEPS[step]
     poison = Poisoned()
     monkeypatch.setattr(where, attribute, poison.around(getattr(where, attribute)))
@@ -169,7 +169,7 @@ async def test_a_node_that_no_ledger_can_hold(
 async def test_pods_of_others_that_ask_for_all_numbers_there_are(
     database_url: str, cluster: LocalCluster, admin: KubeClient
 ) -> None:
-    """Anybody may name a node on a pod: their sum is more than a number of Postgres can be."""
+    """Any user may name a node on a pod: their sum is more than a number of Postgres can be."""
     async with rows_of(database_url) as rows:
         await rows.add_nodes(cpu_node("n0", cpu=4), cpu_node("n1", cpu=4))
         for number in range(3):

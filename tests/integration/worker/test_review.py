@@ -155,7 +155,7 @@ async def test_a_review_that_ended_two_workers_is_given_up(
 async def test_who_did_not_pass_by_admission_learns_no_names(
     database_url: str, cluster: LocalCluster, admin: KubeClient
 ) -> None:
-    """His rights are not known: he is told of no FluxJob by its name, and not who is in the way."""
+    """The user's rights are not known: the answer names no FluxJob and nothing in the way."""
     async with rows_of(database_url) as rows, worker(database_url, cluster):
         await rows.add_nodes(cpu_node("n0", cpu=1))
         await submit(rows, admin, "a")

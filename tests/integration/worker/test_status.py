@@ -1,4 +1,4 @@
-"""What users see of a FluxJob never goes back, whoever hangs before it writes."""
+"""What users see of a FluxJob never goes back, whichever worker hangs before it writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.workers import QUIET, make_job, rows_of
 
 
 class Waiting(KubeClient):
-    """Hangs at some point until it is told to go on, as a stopped process does."""
+    """Hangs at some point until the test wakes it, as a stopped process does."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -150,7 +150,7 @@ async def test_a_first_status_that_comes_late_overwrites_nothing(
 async def test_a_status_is_put_in_the_place_of_the_last(
     database_url: str, cluster: LocalCluster
 ) -> None:
-    """And patched where somebody has changed the object meanwhile: nothing of his is lost, and what
+    """And patched where a user has changed the object meanwhile: none of that is lost, and what
     comes after that is put again."""
     async with rows_of(database_url) as rows, _client(cluster, CountingClient) as client:
         uid = await _submit(rows, client, "a")
@@ -235,7 +235,7 @@ async def test_an_event_that_is_refused_stops_nobody(
     """The statuses of a batch are written, whatever becomes of its Events."""
     async with rows_of(database_url) as rows, _client(cluster, RefusingClient) as client:
         uids = [await _submit(rows, client, name) for name in ("a", "b")]
-        await rows.execute("UPDATE fluxjobs SET status_due_at = now()")  # owed a moment later
+        await rows.execute("UPDATE fluxjobs SET status_due_at = now()")  # due a moment later
         await write_statuses(_context(rows, client), uids)
         assert len(client.refused) == 2
         for uid in uids:
@@ -280,7 +280,7 @@ async def test_an_event_tells_what_has_changed_in_kind(
 async def test_two_who_tell_one_start_make_one_event(
     database_url: str, cluster: LocalCluster
 ) -> None:
-    """Who lets the pods go is slow to tell of it. When they run, another has told it before."""
+    """The worker that starts the pods is slow to report it. Another reports it before they run."""
     async with (
         rows_of(database_url) as rows,
         _client(cluster, KubeClient) as client,
@@ -333,7 +333,7 @@ async def test_who_is_late_to_tell_does_not_make_it_news_again(
 async def test_a_task_takes_along_the_others_that_are_due(
     database_url: str, cluster: LocalCluster
 ) -> None:
-    """Many transactions owe a status at the same moment: one task writes them all."""
+    """Many transactions ask for a status at the same moment: one task writes them all."""
     async with rows_of(database_url) as rows, _client(cluster, KubeClient) as client:
         uids = [await _submit(rows, client, name) for name in ("a", "b", "c")]
         await rows.execute("UPDATE fluxjobs SET status_due_at = now() WHERE workload_name <> 'c'")

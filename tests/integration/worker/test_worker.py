@@ -25,7 +25,7 @@ from tests.support.workers import is_released, rows_of, submit, ungated_to, work
 async def test_effects_arrive_whatever_the_api_server_does(
     database_url: str, cluster: LocalCluster, admin: KubeClient
 ) -> None:
-    """A third of all calls fail, some after they acted: every Job is released, every pod let go."""
+    """A third of all calls fail, some after they acted: every Job and pod is released."""
     async with rows_of(database_url) as rows:
         await rows.add_nodes(*(cpu_node(f"n{n}", cpu=8) for n in range(4)))
         uids = {name: await submit(rows, admin, name, pods=2) for name in ("a", "b", "c", "d", "e")}
@@ -72,9 +72,9 @@ async def test_a_lost_wake_up_costs_a_second_not_a_job(
 async def test_who_has_resumed_meanwhile_is_not_suspended_unseen(
     database_url: str, cluster: LocalCluster, admin: KubeClient
 ) -> None:
-    """A Job that its author suspended is put back as it was, unless he has resumed it by then.
+    """A Job that its author suspended is put back as it was, unless it was resumed by then.
 
-    Suspended again before the controller had seen that, it would seem to be his suspension still.
+    Suspended again before the controller had seen that, it would look as if it never was.
     """
     async with rows_of(database_url) as rows:
         uid = await submit(rows, admin, "a")
@@ -96,7 +96,7 @@ async def test_who_has_resumed_meanwhile_is_not_suspended_unseen(
 async def test_a_worker_is_told_of_what_is_new(
     database_url: str, cluster: LocalCluster, admin: KubeClient
 ) -> None:
-    """From the rows to the API server without a look: the cycle, and the release that it owes."""
+    """From the rows to the API server without a look: the cycle, and the release that follows."""
     async with rows_of(database_url) as rows:
         await rows.add_nodes(cpu_node("n0", cpu=8))
         async with worker(database_url, cluster, worker_polling_s=60):

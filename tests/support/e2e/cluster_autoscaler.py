@@ -47,7 +47,7 @@ FLAGS = (
 
 @asynccontextmanager
 async def running_autoscaler(space: Space, group: str, folder: Path) -> AsyncIterator[None]:
-    """Run it with one node group of six nodes, whose kubelets join within a second."""
+    """Run it with one node group of six nodes. Their kubelets join within a second."""
     program = os.environ.get(VARIABLE)
     if not program:
         pytest.skip(f"{VARIABLE} names no cluster-autoscaler")

@@ -15,7 +15,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 async def ask(space: Space, client: KubeClient | None = None, **spec: Any) -> Obj:
-    """Make a review and wait for its status. Who is told to ask again later does."""
+    """Make a review and wait for its status. An asker that must ask again later does."""
     client = client or space.client
     body = {
         "apiVersion": PLACEMENT_REVIEWS.api_version,

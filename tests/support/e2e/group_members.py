@@ -74,7 +74,7 @@ async def assert_each_ran_once_in_order(space: Space) -> None:
 
 
 async def acting(space: Space, user: str) -> KubeClient:
-    """A client of somebody who may make pods in this namespace."""
+    """A client of a user who may make pods in this namespace."""
     rbac = "rbac.authorization.k8s.io"
     binding = {
         "metadata": {"name": user},

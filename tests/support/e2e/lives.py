@@ -253,7 +253,7 @@ class Lives:
         life.members.append(name)
 
     async def _patiently(self, resource: ApiResource, body: Obj) -> Obj:
-        """As who tries again while the webhook is away, or the name is still another's."""
+        """As a user tries again while the webhook is away, or the name is still another's."""
         made: Obj = {}
 
         async def attempt() -> bool:
@@ -360,7 +360,7 @@ class Lives:
                 await client.delete(RESOURCES[life.kind], space, life.name, propagation=how)
 
     async def _orphan(self, life: Life) -> None:
-        """It goes and leaves its pods behind, which are nobody's and run on."""
+        """It goes and leaves its pods behind, which are unmanaged and run on."""
         if life.kind in {"Job", "ReplicaSet"}:
             self._note(f"orphan the pods of {life.kind} {life.name}")
             await self.remove(life, "Orphan")
@@ -368,7 +368,7 @@ class Lives:
     # --- steering -------------------------------------------------------------------------------
 
     async def _delete_fluxjob(self, life: Life) -> None:
-        """Which cancels what can be cancelled, and is made again of what cannot, or if nobody was
+        """Which cancels what can be cancelled, and is made again of what cannot, or if no one was
         there to see it.
         """
         found = await self._fluxjob(life)
@@ -500,7 +500,7 @@ class Lives:
         ]
 
     async def _fluxjob(self, life: Life) -> Obj | None:
-        """Its FluxJob, the last of its name: of what its pods stand for nobody tells the UID."""
+        """Its FluxJob, the last of its name: the UID of what its pods stand for is not known."""
         kind = "PodGroup" if life.kind in GROUPS else life.kind
         found = [
             one
@@ -515,7 +515,7 @@ class Lives:
     # --- the end --------------------------------------------------------------------------------
 
     async def make_peace(self) -> None:
-        """Nobody holds, suspends or breaks anything any more, and there is room for what stays."""
+        """Nothing is held, suspended or broken any more, and there is room for what stays."""
         for name in sorted(self.cordoned):
             await self._set_cordoned(name)
         for name in sorted(self.nodes):
@@ -539,7 +539,7 @@ class Lives:
                     await self.space.delete(name, PODS)
 
     async def until_settled(self, timeout_s: float) -> None:
-        """What ends has ended. What stays runs, all of it. Nobody waits but for missing pods."""
+        """What ends has ended. What stays runs, all of it. Jobs wait only for missing pods."""
         self._note("peace")
 
         async def wrong() -> list[str]:

@@ -1,6 +1,6 @@
 """Builders of what users apply: the smallest honest Job and Pod, with simulated run times.
 
-Durations are told to the simulated nodes by annotation. Everything else is plain Kubernetes.
+Simulated nodes read durations from annotations. Everything else is plain Kubernetes.
 """
 
 from __future__ import annotations

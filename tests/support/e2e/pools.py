@@ -216,7 +216,7 @@ class Pools:
         return pool
 
     async def make_requested(self, name: str, **more: Any) -> str:
-        """Create a pool whose nodes come by ProvisioningRequests of a class of its own."""
+        """Create a pool with nodes that come by ProvisioningRequests of a class of its own."""
         await define_provisioning_requests(self.space)
         own_class = f"{self.space.name}.example.org"
         given = {
@@ -228,7 +228,7 @@ class Pools:
         )
 
     async def make_buffered(self, name: str, **more: Any) -> str:
-        """Create a pool whose nodes come by CapacityBuffers."""
+        """Create a pool with nodes that come by CapacityBuffers."""
         await define_buffers(self.space)
         provider = {"capacityBuffer": {}}
         return await self.make(name, fills_buffers=True, provider=provider, **more)

@@ -14,7 +14,7 @@ NEVER_ENDS = {"localcluster/never-ends": "true"}
 
 
 def a_set(resource: ApiResource, name: str, *, replicas: int, cpu: str = "1", **spec: Any) -> Obj:
-    """A set of the pool ``main`` whose pods ask to be queued."""
+    """A set of the pool ``main`` with pods that ask to be queued."""
     app = {"app": name}
     pod_spec: Obj = {
         "nodeSelector": {"pool": "main"},
@@ -38,7 +38,7 @@ def a_set(resource: ApiResource, name: str, *, replicas: int, cpu: str = "1", **
 
 
 async def until_held(space: Space, count: int) -> None:
-    """Until so many slots are anybody's in this namespace."""
+    """Until so many slots belong to pods in this namespace."""
     sql = (
         "SELECT count(*) AS n FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id"
         " JOIN fluxjobs f USING (uid) WHERE f.namespace = :namespace AND s.state <> 'returned'"

@@ -1,4 +1,4 @@
-"""A world whose parts run under the chart's own service accounts, embedded or real.
+"""A world with parts that run under the chart's own service accounts, embedded or real.
 
 Chosen for the whole suite on a real control plane by ``FLUXQUEUE_E2E_RBAC=chart``, and always by
 ``test_rights`` and ``test_three_users``.
@@ -44,7 +44,7 @@ def is_under_rights(kind: str) -> bool:
 
 @asynccontextmanager
 async def own_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[World]:
-    """A world on a cluster that nobody else uses. ``more`` are further options of the stack."""
+    """A world on a cluster of its own. ``more`` are further options of the stack."""
     if kind == "embedded":
         async with embedded_world(folder, **more) as world:
             yield world
@@ -85,7 +85,7 @@ async def kept_rights_world(
     logs = temporary.mktemp(f"logs-{name}")
     with tempfile.TemporaryDirectory(prefix=f"fluxqueue-{name}-") as made:
         folder = Path(made)
-        folder.chmod(0o755)  # where the server runs as nobody it must reach its data
+        folder.chmod(0o755)  # where the server runs as another user it must reach its data
         try:
             async with rights_world(kind, folder, **more) as running:
                 yield running
@@ -95,10 +95,10 @@ async def kept_rights_world(
 
 @asynccontextmanager
 async def sufficient_rights(folder: Path, **more: Any) -> AsyncIterator[World]:
-    """The same for a whole suite, at whose end nothing may have been refused."""
+    """The same for a whole suite. At its end nothing may have been refused."""
     async with rights_world("real", folder, follows_pools=True, **more) as rights:
         yield rights.world
-        # Of kinds that no chart knows it is asked whose they are. A refusal changes nothing.
+        # Kinds that no chart knows are asked for their owners. A refusal changes nothing.
         asked = chart_rights.missing(rights.uses())
         missing = {one for one in asked if "example.org" not in one}
         assert not missing, f"the chart's rights do not suffice: {missing}"

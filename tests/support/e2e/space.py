@@ -154,7 +154,7 @@ class Space:
         return await eventually(look, f"{count} pods of {name} run") or []
 
     async def until_nothing_pending(self) -> None:
-        """Wait until nobody has anything to do, or to tell, of this namespace."""
+        """Wait until no process has anything to do, or to report, in this namespace."""
         sql = (
             "SELECT task FROM pending_actions JOIN fluxjobs f USING (uid)"
             " WHERE f.namespace = :namespace"
@@ -225,7 +225,7 @@ async def remove_space(space: Space, *, timeout_s: float = WAIT_S) -> None:
 
 
 async def create_with_patience(space: Space, body: Mapping[str, Any]) -> Obj:
-    """Apply as a user does who tries again while the webhook is away."""
+    """Apply as a user does, and try again while the webhook is away."""
     made: Obj = {}
 
     async def attempt() -> bool:

@@ -1,7 +1,7 @@
 """The world of the end-to-end tests: every part of fluxqueue as a real process, on a cluster.
 
 Made once per kind of cluster by ``conftest.world``. *embedded* is our own cluster, *real* a real
-control plane whose nodes are our simulated ones. Tests must not ask which of the two it is.
+control plane with our simulated nodes. Tests must not ask which of the two it is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SOONER = {
     "FLUXQUEUE_WORKER_POLLING_S": "0.2",
     **GATED,
 }
-"""Else they would wait most of their time until a state is told, at most every two seconds: of
+"""Else they would wait most of their time until a state is shown, at most every two seconds: of
 ``test_queueing`` 60 s in 90."""
 
 NODES = tuple(
@@ -124,7 +124,7 @@ async def embedded_world(folder: Path, **more: Any) -> AsyncIterator[World]:
 async def real_world(
     folder: Path, control_plane: Plane, *, kind: str = "real", **more: Any
 ) -> AsyncIterator[World]:
-    """A world on a control plane that runs already, whose kubelets are our node agents.
+    """A world on a control plane that runs already, with our node agents as kubelets.
 
     ``more`` are further options of the stack.
     """

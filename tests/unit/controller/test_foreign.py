@@ -37,7 +37,7 @@ def resized(cpu: str) -> list[Obj]:
 
 
 class World:
-    """One pod, and what its rows would be told."""
+    """One pod, and what its rows would get."""
 
     def __init__(self) -> None:
         self.now: Obj | None = None
@@ -127,7 +127,7 @@ def test_gone_without_an_end() -> None:
 
 
 def test_one_known_from_the_rows() -> None:
-    """It ended while nobody watched."""
+    """It ended while no one watched."""
     world = World()
     world.foreign.know(["uid-web-1"])
     assert world.see(pod("n1", "Succeeded"))

@@ -126,7 +126,7 @@ def test_while_a_job_may_make_another_pod_the_group_goes_on() -> None:
 
 
 def test_pods_of_somebody_else_are_a_group_by_themselves() -> None:
-    """They gain nothing, block nobody, and both are told of the other."""
+    """They gain nothing, block no job, and each reason names the other."""
     groups = make()
     alices, bobs = see(groups, member("a")), see(groups, member("b", user="bob"))
     assert None not in {alices, bobs}
@@ -155,7 +155,7 @@ def test_what_bob_writes_on_his_pods_does_not_open_the_group_of_alice() -> None:
 
 
 def test_nobody_is_drawn_away_from_his_own_group() -> None:
-    """Bob lets Alice into his group of the name of hers, unasked, and it is the newer one."""
+    """Bob adds Alice to a group with the name of hers, unasked, and it is the newer one."""
     groups = make()
     alices = see(groups, member("a", size="3-3"))
     bobs = see(groups, member("b", size="3-3", user="bob", users="alice"))

@@ -38,7 +38,7 @@ HOSTILE_GROUPS: list[Obj] = [
 
 @pytest.mark.parametrize("spec", HOSTILE_GROUPS)
 def test_a_pod_group_that_cannot_be_read(spec: Obj) -> None:
-    """It is told to the informer by an exception. What it said before goes on counting."""
+    """The informer gets an exception. What it said before goes on counting."""
     told: list[tuple[str, str]] = []
     client: Any = None
     groups = PodGroups(client, ManualClock(), lambda *at: told.append(at))

@@ -1,4 +1,4 @@
-"""Marks: once for each key, all of a kind at once, and not before somebody waits."""
+"""Marks: once for each key, all of a kind at once, and not before a caller waits."""
 
 from __future__ import annotations
 

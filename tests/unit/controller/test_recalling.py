@@ -43,7 +43,7 @@ def test_its_spec_is_what_was_said_first() -> None:
 
 
 def test_the_values_that_it_shows_are_later_ones() -> None:
-    """Whatever else somebody wrote there is left out."""
+    """Whatever else a user wrote there is left out."""
     status = {"lastGood": {labels.PRIORITY: "8", labels.CORES: "whole", labels.HOLD: 7}}
     past = past_in({"spec": SPEC, "status": status})
     assert past.said[labels.PRIORITY] == "8"

@@ -112,7 +112,7 @@ def _names(found: Differences) -> set[str]:
 
 
 async def test_nothing_is_found_in_health() -> None:
-    """And which FluxJob belongs to whom is known."""
+    """And the owner of each FluxJob is known."""
     found = await _compare(_sight())
     assert _names(found) == set()
     assert (await _find(_sight())).flux_uids == {UID: "flux"}
@@ -132,7 +132,7 @@ async def test_a_row_that_is_missing_or_older() -> None:
 
 
 async def test_a_row_that_is_newer_is_published() -> None:
-    """Somebody wrote over the status, or it was lost with its FluxJob."""
+    """A user wrote over the status, or it was lost with its FluxJob."""
     status = {"state": "Pending", "version": 2}
     found = await _compare(_sight(fluxjob=_fluxjob(**status)))
     assert _names(found) == {"stale_statuses"}
@@ -197,7 +197,7 @@ async def test_what_is_gone() -> None:
 
 
 async def test_a_pod_gets_no_row_before_its_fluxjob() -> None:
-    """Let go it has no gate: were the rows lost then, it would be nobody's. A BatchJob keeps it."""
+    """Released it has no gate. Were the rows lost then, it would be unmanaged. Not a BatchJob."""
     solo = bare_pod("solo", **GATED)
     sight = _sight(objects={"uid-solo": solo}, pods_of={}, fluxjobs={})
     found = await _compare(sight, None)
@@ -209,7 +209,7 @@ async def test_a_pod_gets_no_row_before_its_fluxjob() -> None:
 
 
 async def test_a_fluxjob_of_another_is_none() -> None:
-    """A name decides nothing: whoever else writes a FluxJob gets no row by it."""
+    """A name decides nothing: a FluxJob of another user gets no row by it."""
     solo = bare_pod("solo", nodeName="n1")
     forged = _fluxjob()
     forged["spec"]["workload"]["uid"] = "uid-solo"
@@ -232,7 +232,7 @@ async def test_where_a_pod_goes_that_is_not_bound_yet() -> None:
 
 
 async def test_what_pods_hold_of_nodes_while_others_are_taken_over() -> None:
-    """So that nobody of an earlier page is given what runs already. Requests count as admitted."""
+    """So that no job of an earlier page is given what runs already. Requests count as admitted."""
     suspects = await _find(_sight(), None)
     assert suspects.held(suspects.found) == {("n1", "cpu"): 1000, ("n1", "pods"): 1}
     assert (suspects.highest_jobid, suspects.outdated) == (3, [])
@@ -241,7 +241,7 @@ async def test_what_pods_hold_of_nodes_while_others_are_taken_over() -> None:
 
 
 async def test_a_number_in_a_template_counts_only_beside_its_fluxjob() -> None:
-    """Whoever is not asked by admission could write any, and ours would go on from there."""
+    """A user whom admission does not see could write any, and ours would go on from there."""
     patch = pin_patch(UID, to=Destination("n1", "n1"), jobid=900, nodes="n1")["spec"]["template"]
     spec = {name: value for name, value in patch["spec"].items() if name != "schedulingGates"}
     released = batch_job("work", meta={"uid": UID}, pod=spec, template_meta=patch["metadata"])

@@ -1,4 +1,4 @@
-"""How often somebody may ask."""
+"""How often a user may ask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluxqueue.errors import DatabaseUnavailable
 
 
 def test_one_asks_so_often_in_a_minute_and_others_beside_him() -> None:
-    """A burst at first, then at the rate. Who is refused is told when, and loses nothing by it."""
+    """A burst at first, then at the rate. A refusal says when, and costs nothing."""
     allowance = Allowance(60)
     burst = sum(allowance.take("ada", 0.0) == 0 for _ in range(1000))
     assert burst == BURST_S + 1
@@ -65,7 +65,7 @@ class Doors:
 async def test_a_review_that_is_tried_again_is_counted_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While the database is away its asker uses up nothing: he has asked once."""
+    """While the database is away its asker uses up nothing, and has asked once."""
     monkeypatch.setattr(reviews, "LOOK_S", 0.001)
     doors = Doors(away=10)
     watch = ReviewWatch(

@@ -26,7 +26,7 @@ WORDS = "0/3 nodes are available: 1 node(s) were unschedulable."
 
 
 def running(uid: str, node: str = "n0") -> StartingPod:
-    """A pod whose containers run."""
+    """A pod with running containers."""
     return StartingPod(PodFact(uid, uid, "Running", False, node=node), node)
 
 

@@ -169,7 +169,7 @@ def test_an_owners_pods_may_say_how_many_start_at_once(size: str, expected: Any)
 
 
 def owned_job(kind: str, *, template: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    """A Job that something makes, and whose pods ask to be queued."""
+    """A Job that something makes, with pods that ask to be queued."""
     job = batch_job("part", parallelism=2, completions=2)
     made_by = {**owner(kind, "all"), "apiVersion": "x.io/v1"}
     job["metadata"] |= {"ownerReferences": [made_by]}

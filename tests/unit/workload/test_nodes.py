@@ -95,7 +95,7 @@ def test_a_bound_pod_counts_with_its_own_words_only() -> None:
     ("kind", "expected"), [("DaemonSet", True), ("Node", True), ("ReplicaSet", False)]
 )
 def test_pods_that_end_with_their_node_only(kind: str, expected: bool) -> None:
-    """DaemonSets and static pods, whose mirror is owned by the Node."""
+    """DaemonSets and static pods with a mirror that the Node owns."""
     owner = {"kind": kind, "name": "x", "uid": "u", "controller": True}
     pod = bare_pod(meta={"ownerReferences": [owner]}, nodeName="n1")
     found = foreign_pod(pod)
