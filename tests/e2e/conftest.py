@@ -20,6 +20,7 @@ from fluxqueue.kube.resources import NODES as NODE_OBJECTS
 from tests.support.control_plane import missing_reason
 from tests.support.e2e.health import assert_nothing_left, assert_own_nodes
 from tests.support.e2e.objects import job
+from tests.support.e2e.pools import Pools
 from tests.support.e2e.queues import Queues
 from tests.support.e2e.rights import is_under_rights, sufficient_rights
 from tests.support.e2e.space import Space, make_space, remove_space
@@ -111,6 +112,14 @@ async def queues(space: Space) -> AsyncIterator[Queues]:
     yield made
     for short in list(made.made):
         await made.delete(short)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def pools(space: Space) -> AsyncIterator[Pools]:
+    """Pools of the test's own."""
+    made = Pools(space)
+    yield made
+    await made.remove()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from tests.support.e2e.kills import kill_part
 from tests.support.e2e.objects import job
@@ -13,14 +10,6 @@ from tests.support.e2e.pools import Pools
 from tests.support.e2e.space import Space
 from tests.support.e2e.world import WORKERS
 from tests.support.waiting import eventually
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def pools(space: Space) -> AsyncIterator[Pools]:
-    """Pools of the test's own."""
-    made = Pools(space)
-    yield made
-    await made.remove()
 
 
 async def _has_buffers(pools: Pools, pool: str, count: int) -> bool:

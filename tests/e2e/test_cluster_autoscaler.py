@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from fluxqueue.kube.resources import NODES
 from fluxqueue.nodepools.cluster.pool_sources import read_pool_sources
@@ -29,14 +27,6 @@ PROVIDERS: dict[str, Any] = {
     },
     "capacityBuffer": {"version": "v1beta1"},
 }
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def pools(space: Space) -> AsyncIterator[Pools]:
-    """Pools of the test's own."""
-    made = Pools(space)
-    yield made
-    await made.remove()
 
 
 @pytest.mark.long("a program of another project, which looks every two seconds")

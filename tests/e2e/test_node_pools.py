@@ -6,10 +6,8 @@ The autoscaler is the simulated one. It adds nodes for unschedulable pods, as re
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from fluxqueue.errors import Invalid
 from fluxqueue.kube.resources import EVENTS, FLUX_NODE_POOLS, FLUXJOBS, NODES
@@ -24,14 +22,6 @@ from tests.support.waiting import eventually, until
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 """What kubectl asks for when it prints columns."""
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def pools(space: Space) -> AsyncIterator[Pools]:
-    """Pools of the test's own."""
-    made = Pools(space)
-    yield made
-    await made.remove()
 
 
 async def test_a_gang_gets_nodes_that_no_cluster_had(space: Space, pools: Pools) -> None:

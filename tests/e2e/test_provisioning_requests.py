@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from fluxqueue.errors import Invalid
 from fluxqueue.kube.resources import PROVISIONING_REQUESTS
@@ -24,14 +22,6 @@ from tests.support.e2e.world import WORKERS
 from tests.support.waiting import eventually
 
 PARTS = [f"worker-{number}" for number in range(WORKERS)]
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def pools(space: Space) -> AsyncIterator[Pools]:
-    """Pools of the test's own."""
-    made = Pools(space)
-    yield made
-    await made.remove()
 
 
 async def _has_requests(pools: Pools, pool: str, count: int) -> bool:

@@ -40,13 +40,6 @@ def test_folder_without_all_programs_is_a_reason_to_skip(tmp_path: Path) -> None
 
 
 @pytest_asyncio.fixture
-async def client(control_plane: ControlPlane) -> AsyncIterator[KubeClient]:
-    """Admin access."""
-    async with KubeClient(control_plane.config) as admin:
-        yield admin
-
-
-@pytest_asyncio.fixture
 async def namespace(client: KubeClient) -> AsyncIterator[str]:
     """A namespace of the test's own, usable at once."""
     made = await client.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})

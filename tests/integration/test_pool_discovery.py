@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import yaml
 
 from fluxqueue.cli.user.access import ClusterAccess
@@ -15,7 +13,6 @@ from fluxqueue.clock import ManualClock, SystemClock
 from fluxqueue.errors import Invalid, InvalidInput, NotFound
 from fluxqueue.fluxjob.times import from_rfc3339, to_rfc3339
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import (
     CONFIGMAPS,
     CRDS,
@@ -31,26 +28,17 @@ from fluxqueue.nodepools.cluster.pool_sources import PoolSources, read_pool_sour
 from fluxqueue.nodepools.proposals.following import GONE_S
 from fluxqueue.nodepools.proposals.proposal import PoolProposal, render
 from fluxqueue.workload.labels import SOURCE_MISSING
-from localcluster import LocalCluster, LocalClusterConfig
-from tests.support.clusters import InProcessTransport, config_of
+from localcluster import LocalClusterConfig
 from tests.support.upstream import UpstreamFiles
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("definitions")
 
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
 STATUS = ("kube-system", "cluster-autoscaler-status")
 KARPENTER = "kubernetes-sigs/karpenter"
 TOOK_S = 95
 INSTANCE = {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"}
-
-
-@pytest_asyncio.fixture
-async def admin() -> AsyncIterator[KubeClient]:
-    """A client of an API server that stores, validates and does nothing else."""
-    async with LocalCluster(QUIET) as cluster:
-        transport = InProcessTransport(cluster)
-        async with KubeClient(config_of(cluster), transport=transport) as client:
-            await install_definitions(client, "fluxqueue-system")
-            yield client
 
 
 async def define(client: KubeClient, definition: dict[str, Any], resource: ApiResource) -> None:

@@ -70,13 +70,6 @@ NODE_NAMES = tuple(HOSTS)
 
 
 @pytest_asyncio.fixture
-async def client(control_plane: ControlPlane) -> AsyncIterator[KubeClient]:
-    """Admin access."""
-    async with KubeClient(control_plane.config) as admin:
-        yield admin
-
-
-@pytest_asyncio.fixture
 async def namespace(client: KubeClient) -> AsyncIterator[str]:
     """A namespace of the test's own, usable at once."""
     made = await client.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})

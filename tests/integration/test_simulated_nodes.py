@@ -22,13 +22,6 @@ NOTE = "localcluster/"
 
 
 @pytest_asyncio.fixture
-async def client(control_plane: ControlPlane) -> AsyncIterator[KubeClient]:
-    """Admin access."""
-    async with KubeClient(control_plane.config) as admin:
-        yield admin
-
-
-@pytest_asyncio.fixture
 async def nodes(control_plane: ControlPlane, client: KubeClient) -> AsyncIterator[SimulatedNodes]:
     """Two nodes, gone after the test."""
     shapes = [NodeShape(f"agent-{number}", cpu="4") for number in (1, 2)]

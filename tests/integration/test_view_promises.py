@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import jsonschema
 import pytest_asyncio
@@ -12,7 +11,7 @@ from fluxqueue.db.reading.queue_use import PROMISE_TOLERANCE_S
 from fluxqueue.scheduler.promises import START_TOLERANCE_S
 from fluxqueue.view.openapi import document
 from tests.support.rows import Rows
-from tests.support.viewing import EVERYWHERE, Viewing, filled, viewing
+from tests.support.viewing import EVERYWHERE, Viewing, filled
 
 PATH = "/accounting/promises"
 
@@ -40,13 +39,6 @@ async def rows(database_url: str) -> AsyncIterator[Rows]:
     async with filled(database_url) as found:
         await found.execute("DELETE FROM accounting")
         yield found
-
-
-@pytest_asyncio.fixture
-async def view(rows: Rows, database_url: str, tmp_path: Path) -> AsyncIterator[Viewing]:
-    """A server over these rows."""
-    async with viewing(database_url, tmp_path) as made:
-        yield made
 
 
 async def _ran(

@@ -24,7 +24,7 @@ from fluxqueue.view.replays import (
 from fluxqueue.view.same_site import ACTING
 from fluxqueue.view.sessions import COOKIE
 from tests.support.rows import Rows
-from tests.support.viewing import EVERYWHERE, Viewing, filled, viewing
+from tests.support.viewing import EVERYWHERE, Viewing, filled
 from tests.support.waiting import eventually
 
 PATH = "/api/v1/replays"
@@ -35,13 +35,6 @@ async def rows(database_url: str) -> AsyncIterator[Rows]:
     """Two nodes: ``runs`` has both, ``next`` and ``last`` wait, ``over`` ended."""
     async with filled(database_url) as found:
         yield found
-
-
-@pytest_asyncio.fixture
-async def view(rows: Rows, database_url: str, tmp_path: Path) -> AsyncIterator[Viewing]:
-    """A server over these rows."""
-    async with viewing(database_url, tmp_path) as made:
-        yield made
 
 
 async def _post(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import jsonschema
 import pytest
@@ -11,7 +10,7 @@ import pytest_asyncio
 
 from fluxqueue.view.openapi import document
 from tests.support.rows import Rows
-from tests.support.viewing import Viewing, filled, viewing
+from tests.support.viewing import Viewing, filled
 
 PATH = "/accounting/utilisation"
 _NOON = "date_bin('1 day', now(), TIMESTAMPTZ '2000-01-01') - interval '12 hours'"
@@ -30,13 +29,6 @@ async def rows(database_url: str) -> AsyncIterator[Rows]:
     async with filled(database_url) as found:
         await found.execute("DELETE FROM accounting")
         yield found
-
-
-@pytest_asyncio.fixture
-async def view(rows: Rows, database_url: str, tmp_path: Path) -> AsyncIterator[Viewing]:
-    """A server over these rows."""
-    async with viewing(database_url, tmp_path) as made:
-        yield made
 
 
 async def test_a_run_counts_in_each_hour_for_its_part(view: Viewing, rows: Rows) -> None:

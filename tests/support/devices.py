@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
-
-import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.device_watch import DeviceWatch
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import DEVICE_CLASSES, RESOURCE_SLICES, ApiResource
-from localcluster import LocalCluster, LocalClusterConfig
-from tests.support.clusters import InProcessTransport, config_of
+from localcluster import LocalClusterConfig
 from tests.support.waiting import eventually
 
 DRIVER, RESOURCE = "gpu.example.com", "example.com/gpu"
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
 
 NODES = ("n0", "n1")
-
-
-@pytest_asyncio.fixture
-async def admin() -> AsyncIterator[KubeClient]:
-    """A client of an API server that stores and does nothing else."""
-    async with LocalCluster(QUIET) as cluster:
-        transport = InProcessTransport(cluster)
-        async with KubeClient(config_of(cluster), transport=transport) as client:
-            yield client
 
 
 class Watched:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.autoscalers import STATUS_NAME, AutoscalerWatch
@@ -17,23 +15,13 @@ from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import CONFIGMAPS, CRDS, NAMESPACES, NODE_POOLS
 from fluxqueue.workload.autoscaling import LAST_UPDATED, autoscalers_of_nodes
-from localcluster import LocalCluster, LocalClusterConfig
-from tests.support.clusters import InProcessTransport, config_of
+from localcluster import LocalClusterConfig
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, settings_for, workload
 from tests.support.waiting import eventually
 
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
 NOW_S = 1_800_000_000  # 2027-01-15 08:00:00 UTC
-
-
-@pytest_asyncio.fixture
-async def admin() -> AsyncIterator[KubeClient]:
-    """A client of an API server that stores and does nothing else."""
-    async with LocalCluster(QUIET) as cluster:
-        transport = InProcessTransport(cluster)
-        async with KubeClient(config_of(cluster), transport=transport) as client:
-            yield client
 
 
 def node(name: str, **labels: str) -> dict[str, Any]:

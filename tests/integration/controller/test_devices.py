@@ -21,10 +21,8 @@ from fluxqueue.kube.resources import (
     RESOURCE_SLICES,
     ApiResource,
 )
-from tests.support.devices import DRIVER, RESOURCE, Watched, admin, body, gpu_class, gpu_slice
+from tests.support.devices import DRIVER, RESOURCE, Watched, body, gpu_class, gpu_slice
 from tests.support.waiting import eventually
-
-__all__ = ["admin"]
 
 KINDS = (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
 (_, RULES, _) = DEVICE_TAINT_RULES

@@ -34,13 +34,6 @@ UID = "uid-work"
 
 
 @pytest_asyncio.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    """One process's access to a database of the test's own."""
-    async with Database(settings_for(database_url), role="test") as opened:
-        yield opened
-
-
-@pytest_asyncio.fixture
 async def observer(database: Database, database_url: str) -> AsyncIterator[Observer]:
     """An observer that leads, with events from the test. It has seen a BatchJob run."""
     async with KubeClient(ClusterConfig(server="http://127.0.0.1:9")) as client:

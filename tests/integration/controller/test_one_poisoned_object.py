@@ -77,13 +77,6 @@ async def client() -> AsyncIterator[KubeClient]:
             yield opened
 
 
-@pytest_asyncio.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    """One process's access to a database of the test's own."""
-    async with Database(settings_for(database_url), role="test") as opened:
-        yield opened
-
-
 def batched(flat: Sequence[Any]) -> Iterator[tuple[Any, str]]:
     """Pairs of a place and the name of a step in it."""
     return zip(flat[::2], flat[1::2], strict=True)

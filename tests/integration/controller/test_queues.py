@@ -20,16 +20,16 @@ from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.tree import count_levels
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES
 from fluxqueue.policy.label_selector import is_selected
 from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.queue_keeping import STATUS_S, QueueKeeper
-from localcluster import LocalCluster, LocalClusterConfig
-from tests.support.clusters import InProcessTransport, config_of
+from localcluster import LocalClusterConfig
 from tests.support.rows import settings_for, workload
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("definitions")
 
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
 
@@ -51,16 +51,6 @@ class DirtySet:
 
         await eventually(lambda: name in self.names, f"{name} marked")
         self.names.clear()
-
-
-@pytest_asyncio.fixture
-async def admin() -> AsyncIterator[KubeClient]:
-    """A client of an API server that stores, validates and does nothing else."""
-    async with LocalCluster(QUIET) as cluster:
-        transport = InProcessTransport(cluster)
-        async with KubeClient(config_of(cluster), transport=transport) as client:
-            await install_definitions(client, "fluxqueue-system")
-            yield client
 
 
 @pytest_asyncio.fixture

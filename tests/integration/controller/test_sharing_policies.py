@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import yaml
 
 from fluxqueue.clock import ManualClock
@@ -21,18 +19,18 @@ from fluxqueue.errors import ApiError, Invalid, NotFound
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import CRDS, EVENTS, NODES, SHARING_POLICIES
 from fluxqueue.policy.sharing.rules import read_sharing_rule
 from fluxqueue.scheduler.node_sharing import TAINT
 from fluxqueue.worker.sharing_keeping import SharingKeeper
 from fluxqueue.workload.node_object import node_fact
-from localcluster import LocalCluster, LocalClusterConfig
-from tests.support.clusters import InProcessTransport, config_of
+from localcluster import LocalClusterConfig
 from tests.support.control_plane import ControlPlane
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, settings_for, workload
 from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.usefixtures("definitions")
 
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
 DEFINITION = Path(__file__).resolve().parents[3] / "chart" / "crds" / "resourcesharingpolicies.yaml"
@@ -84,16 +82,6 @@ def body(name: str, **spec: Any) -> dict[str, Any]:
     """A ResourceSharingPolicy as applied."""
     kind = {"apiVersion": SHARING_POLICIES.api_version, "kind": SHARING_POLICIES.kind}
     return {**kind, "metadata": {"name": name}, "spec": spec}
-
-
-@pytest_asyncio.fixture
-async def admin() -> AsyncIterator[KubeClient]:
-    """A client of an API server that stores, validates and does nothing else."""
-    async with LocalCluster(QUIET) as cluster:
-        transport = InProcessTransport(cluster)
-        async with KubeClient(config_of(cluster), transport=transport) as client:
-            await install_definitions(client, "fluxqueue-system")
-            yield client
 
 
 async def check_validation(client: KubeClient) -> None:

@@ -21,17 +21,10 @@ from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for
 from tests.support.sql import dicts
 from tests.support.waiting import eventually, until
-from tests.support.workers import QUIET, worker
+from tests.support.workers import worker
 
 Row = dict[str, Any]
 PREFIX = "fluxqueue/"
-
-
-@pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[LocalCluster]:
-    """An API server that stores and does nothing else."""
-    async with LocalCluster(QUIET) as running:
-        yield running
 
 
 @pytest_asyncio.fixture
@@ -40,13 +33,6 @@ async def client(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
     transport = InProcessTransport(cluster)
     async with KubeClient(config_of(cluster), transport=transport) as opened:
         await install_definitions(opened, OWN_NAMESPACE)
-        yield opened
-
-
-@pytest_asyncio.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    """One process's access to a database of the test's own."""
-    async with Database(settings_for(database_url), role="test") as opened:
         yield opened
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import NoReturn
 
 import psycopg
@@ -24,13 +23,6 @@ def _no_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("statements in a pipeline: a process that hangs would keep its locks")
 
     monkeypatch.setattr(psycopg.AsyncPipeline, "__aenter__", refuse)
-
-
-@pytest_asyncio.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    """One process's access to it."""
-    async with Database(settings_for(database_url), role="test") as opened:
-        yield opened
 
 
 @pytest_asyncio.fixture

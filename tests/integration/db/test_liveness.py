@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
-import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
@@ -14,14 +12,6 @@ from fluxqueue.db.liveness import EVERY_S, LATE_S, Liveness
 from fluxqueue.db.reading.snapshot import LoopRow, read_rows
 from fluxqueue.errors import LostLeadership
 from fluxqueue.process import metrics
-from tests.support.rows import settings_for
-
-
-@pytest_asyncio.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    """One process's access to a database of the test's own."""
-    async with Database(settings_for(database_url), role="test") as opened:
-        yield opened
 
 
 @dataclass

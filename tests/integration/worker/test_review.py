@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS
 from fluxqueue.process.pacing import REVIEW_SHARE, TimeShare
 from fluxqueue.worker import review_tasks as under_test
 from localcluster import LocalCluster
-from tests.support.clusters import InProcessTransport, config_of
 from tests.support.hostile_jobspecs import slot
 from tests.support.rows import Rows, cpu_node
 from tests.support.waiting import eventually
 from tests.support.workers import is_released, rows_of, submit, worker
+
+pytestmark = pytest.mark.usefixtures("definitions")
 
 JOBSPEC = {
     "resources": [
@@ -32,14 +30,6 @@ JOBSPEC = {
         }
     ]
 }
-
-
-@pytest_asyncio.fixture
-async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
-    transport = InProcessTransport(cluster)
-    async with KubeClient(config_of(cluster), transport=transport) as client:
-        await install_definitions(client, "fluxqueue-system")
-        yield client
 
 
 async def _ask(rows: Rows, admin: KubeClient, name: str, **spec: Any) -> dict[str, Any]:
