@@ -10,7 +10,7 @@ from localcluster.controllers.templates import (
     pod_from_template,
     safe_hash,
 )
-from localcluster.loops.context import Context
+from localcluster.loops.context import Context, QueueController
 from localcluster.loops.objects import (
     controller_of,
     is_active,
@@ -117,7 +117,7 @@ def target_node(pod: Obj) -> str:
     return name
 
 
-class DaemonSetController:
+class DaemonSetController(QueueController):
     """Reconciles DaemonSets and their pods. Updates roll one node at a time."""
 
     def __init__(self, context: Context) -> None:
@@ -130,18 +130,6 @@ class DaemonSetController:
         self._daemons.add_handler(self._changed)
         self._pods.add_handler(self._pod_changed)
         self._nodes.add_handler(self._node_changed)
-
-    def start(self) -> None:
-        """Start working."""
-        self._queue.start()
-
-    async def stop(self) -> None:
-        """Stop working."""
-        await self._queue.stop()
-
-    def _changed(self, _old: Obj | None, new: Obj | None) -> None:
-        if new is not None:
-            self._queue.add(key_of(new))
 
     def _node_changed(self, old: Obj | None, new: Obj | None) -> None:
         if old is not None and new is not None:

@@ -6,7 +6,7 @@ from localcluster.client.informer import Key
 from localcluster.client.resources import DEPLOYMENTS, REPLICASETS
 from localcluster.controllers import rollout
 from localcluster.errors import Conflict
-from localcluster.loops.context import Context
+from localcluster.loops.context import Context, QueueController
 from localcluster.loops.informers import by_controller
 from localcluster.loops.objects import controller_of, is_deleting, key_of, now, uid_of
 from localcluster.loops.workqueue import WorkQueue
@@ -16,7 +16,7 @@ from localcluster.obj import Obj
 COMPONENT = "deployment-controller"
 
 
-class DeploymentController:
+class DeploymentController(QueueController):
     """Reconciles Deployments and their ReplicaSets."""
 
     def __init__(self, context: Context) -> None:
@@ -27,18 +27,6 @@ class DeploymentController:
         self._queue: WorkQueue[Key] = WorkQueue(COMPONENT, self._sync)
         self._deployments.add_handler(self._changed)
         self._sets.add_handler(self._set_changed)
-
-    def start(self) -> None:
-        """Start working."""
-        self._queue.start()
-
-    async def stop(self) -> None:
-        """Stop working."""
-        await self._queue.stop()
-
-    def _changed(self, _old: Obj | None, new: Obj | None) -> None:
-        if new is not None:
-            self._queue.add(key_of(new))
 
     def _set_changed(self, old: Obj | None, new: Obj | None) -> None:
         rs = new or old

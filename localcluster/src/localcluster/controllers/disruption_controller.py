@@ -11,7 +11,7 @@ import math
 
 from localcluster.client.resources import BUDGETS, PODS, REPLICASETS, STATEFULSETS
 from localcluster.errors import Conflict, NotFound
-from localcluster.loops.context import Context
+from localcluster.loops.context import Context, QueueController
 from localcluster.loops.objects import (
     controller_of,
     is_deleting,
@@ -79,7 +79,7 @@ def _share(value: int | str, of: int) -> int:
     return math.ceil(int(value.removesuffix("%")) * of / 100)
 
 
-class DisruptionController:
+class DisruptionController(QueueController):
     """Writes the status of budgets."""
 
     def __init__(self, context: Context) -> None:
@@ -92,18 +92,6 @@ class DisruptionController:
         self._pods.add_handler(self._content_changed)
         for owners in self._owners:
             owners.add_handler(self._content_changed)
-
-    def start(self) -> None:
-        """Start working."""
-        self._queue.start()
-
-    async def stop(self) -> None:
-        """Stop working."""
-        await self._queue.stop()
-
-    def _changed(self, _old: Obj | None, new: Obj | None) -> None:
-        if new is not None:
-            self._queue.add(key_of(new))
 
     def _content_changed(self, old: Obj | None, new: Obj | None) -> None:
         if not len(self._budgets):

@@ -11,7 +11,7 @@ from localcluster.client.informer import Key
 from localcluster.client.resources import CRDS, JOBS
 from localcluster.controllers.jobsets import JOBSETS, definition, is_over, jobs_of, next_status
 from localcluster.errors import Conflict
-from localcluster.loops.context import Context
+from localcluster.loops.context import Context, QueueController
 from localcluster.loops.informers import by_controller
 from localcluster.loops.objects import controller_of, is_deleting, is_true, key_of, now, uid_of
 from localcluster.loops.workqueue import WorkQueue
@@ -29,7 +29,7 @@ async def install(client: Client) -> None:
         return  # kept from an earlier run
 
 
-class JobSetController:
+class JobSetController(QueueController):
     """Reconciles JobSets and their Jobs."""
 
     def __init__(self, context: Context) -> None:
@@ -38,20 +38,8 @@ class JobSetController:
         self._jobs = context.informers.get(JOBS)
         self._jobs_of = context.informers.index(JOBS, by_controller)
         self._queue: WorkQueue[Key] = WorkQueue(COMPONENT, self._sync)
-        self._sets.add_handler(self._set_changed)
+        self._sets.add_handler(self._changed)
         self._jobs.add_handler(self._job_changed)
-
-    def start(self) -> None:
-        """Start working."""
-        self._queue.start()
-
-    async def stop(self) -> None:
-        """Stop working."""
-        await self._queue.stop()
-
-    def _set_changed(self, _old: Obj | None, new: Obj | None) -> None:
-        if new is not None:
-            self._queue.add(key_of(new))
 
     def _job_changed(self, old: Obj | None, new: Obj | None) -> None:
         job = new or old

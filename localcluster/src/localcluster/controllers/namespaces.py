@@ -13,7 +13,7 @@ from datetime import datetime
 from localcluster.client.resources import CONFIGMAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 from localcluster.controllers.served import discover
 from localcluster.errors import ApiError, Conflict, NotFound
-from localcluster.loops.context import Context
+from localcluster.loops.context import Context, QueueController
 from localcluster.loops.objects import is_deleting, now, write_time
 from localcluster.loops.workqueue import WorkQueue
 from localcluster.obj import Obj
@@ -91,7 +91,7 @@ def with_times(conditions: list[Obj], before: list[Obj], at: datetime) -> list[O
     return timed
 
 
-class NamespaceController:
+class NamespaceController(QueueController):
     """Fills new namespaces and empties deleted ones."""
 
     def __init__(self, context: Context) -> None:
@@ -102,14 +102,6 @@ class NamespaceController:
         self._queue: WorkQueue[str] = WorkQueue(COMPONENT, self._sync)
         self._namespaces.add_handler(self._changed)
         context.informers.get(SERVICE_ACCOUNTS).add_handler(self._content_changed)
-
-    def start(self) -> None:
-        """Start working."""
-        self._queue.start()
-
-    async def stop(self) -> None:
-        """Stop working."""
-        await self._queue.stop()
 
     def _changed(self, _old: Obj | None, new: Obj | None) -> None:
         if new is not None:

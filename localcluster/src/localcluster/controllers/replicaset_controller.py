@@ -14,7 +14,7 @@ from localcluster.controllers.templates import (
     pod_from_template,
 )
 from localcluster.errors import ClientError
-from localcluster.loops.context import Context
+from localcluster.loops.context import Context, QueueController
 from localcluster.loops.objects import (
     controller_of,
     is_active,
@@ -52,7 +52,7 @@ def replica_status(rs: Obj, pods: list[Obj], waits_s: list[float | None]) -> Obj
     return status | ({"conditions": conditions} if conditions else {})
 
 
-class ReplicaSetController:
+class ReplicaSetController(QueueController):
     """Reconciles ReplicaSets and their pods."""
 
     def __init__(self, context: Context) -> None:
@@ -61,20 +61,8 @@ class ReplicaSetController:
         self._pods = context.informers.get(PODS)
         self._claims = PodClaims(self._client, context.informers, REPLICASETS)
         self._queue: WorkQueue[Key] = WorkQueue(COMPONENT, self._sync)
-        self._sets.add_handler(self._set_changed)
+        self._sets.add_handler(self._changed)
         self._pods.add_handler(self._pod_changed)
-
-    def start(self) -> None:
-        """Start working."""
-        self._queue.start()
-
-    async def stop(self) -> None:
-        """Stop working."""
-        await self._queue.stop()
-
-    def _set_changed(self, _old: Obj | None, new: Obj | None) -> None:
-        if new is not None:
-            self._queue.add(key_of(new))
 
     def _pod_changed(self, old: Obj | None, new: Obj | None) -> None:
         for pod in (old, new):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localcluster.client.resources import CLUSTER_ROLES
 from localcluster.errors import Conflict, NotFound
-from localcluster.loops.context import Context
+from localcluster.loops.context import Context, QueueController
 from localcluster.loops.workqueue import WorkQueue
 from localcluster.obj import Obj
 from localcluster.types.role_rules import aggregated_rules
@@ -12,7 +12,7 @@ from localcluster.types.role_rules import aggregated_rules
 COMPONENT = "clusterrole-aggregation-controller"
 
 
-class RoleAggregation:
+class RoleAggregation(QueueController):
     """Updates the rules of aggregated roles."""
 
     def __init__(self, context: Context) -> None:
@@ -21,14 +21,6 @@ class RoleAggregation:
         self._roles = context.informers.get(CLUSTER_ROLES)
         self._queue: WorkQueue[str] = WorkQueue(COMPONENT, self._sync)
         self._roles.add_handler(self._changed)
-
-    def start(self) -> None:
-        """Start working."""
-        self._queue.start()
-
-    async def stop(self) -> None:
-        """Stop working."""
-        await self._queue.stop()
 
     def _changed(self, _old: Obj | None, _new: Obj | None) -> None:
         """Sync all aggregated roles, because any role may be part of each of them."""

@@ -7,7 +7,7 @@ from localcluster.client.resources import CONTROLLER_REVISIONS, PODS, STATEFULSE
 from localcluster.controllers import stateful as plans
 from localcluster.controllers.claims import PodClaims
 from localcluster.errors import ClientError, Conflict
-from localcluster.loops.context import Context
+from localcluster.loops.context import Context, QueueController
 from localcluster.loops.informers import by_controller
 from localcluster.loops.objects import controller_of, is_deleting, key_of, now, uid_of
 from localcluster.loops.workqueue import WorkQueue
@@ -18,7 +18,7 @@ COMPONENT = "statefulset-controller"
 NO_STORAGE = "volumeClaimTemplates are ignored: the embedded cluster has no storage"
 
 
-class StatefulSetController:
+class StatefulSetController(QueueController):
     """Reconciles StatefulSets and their pods."""
 
     def __init__(self, context: Context) -> None:
@@ -31,14 +31,6 @@ class StatefulSetController:
         self._queue: WorkQueue[Key] = WorkQueue(COMPONENT, self._sync)
         self._sets.add_handler(self._changed)
         self._pods.add_handler(self._pod_changed)
-
-    def start(self) -> None:
-        """Start working."""
-        self._queue.start()
-
-    async def stop(self) -> None:
-        """Stop working."""
-        await self._queue.stop()
 
     def _changed(self, old: Obj | None, new: Obj | None) -> None:
         if new is None:

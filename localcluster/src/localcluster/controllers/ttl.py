@@ -6,7 +6,7 @@ from datetime import datetime
 
 from localcluster.client.resources import JOBS
 from localcluster.errors import Conflict, NotFound
-from localcluster.loops.context import Context
+from localcluster.loops.context import Context, QueueController
 from localcluster.loops.objects import (
     condition_of,
     is_deleting,
@@ -35,7 +35,7 @@ def expires_at(job: Obj) -> datetime | None:
     return None
 
 
-class TtlController:
+class TtlController(QueueController):
     """Deletes Jobs with an expired TTL."""
 
     def __init__(self, context: Context) -> None:
@@ -43,14 +43,6 @@ class TtlController:
         self._jobs = context.informers.get(JOBS)
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue(COMPONENT, self._sync)
         self._jobs.add_handler(self._changed)
-
-    def start(self) -> None:
-        """Start working."""
-        self._queue.start()
-
-    async def stop(self) -> None:
-        """Stop working."""
-        await self._queue.stop()
 
     def _changed(self, _old: Obj | None, new: Obj | None) -> None:
         if new is not None and not is_deleting(new) and expires_at(new) is not None:

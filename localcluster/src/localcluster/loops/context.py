@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from localcluster.client.calls import Client
 from localcluster.loops.event_recorder import EventRecorder
 from localcluster.loops.informers import InformerSet
+from localcluster.loops.objects import key_of
 from localcluster.loops.options import ControllerOptions
+from localcluster.loops.workqueue import WorkQueue
+from localcluster.obj import Obj
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +43,21 @@ class Controller(Protocol):
     async def stop(self) -> None:
         """Stop working."""
         ...
+
+
+class QueueController:
+    """A controller with one queue of keys."""
+
+    _queue: WorkQueue[Any]
+
+    def start(self) -> None:
+        """Start working."""
+        self._queue.start()
+
+    async def stop(self) -> None:
+        """Stop working."""
+        await self._queue.stop()
+
+    def _changed(self, _old: Obj | None, new: Obj | None) -> None:
+        if new is not None:
+            self._queue.add(key_of(new))
