@@ -335,7 +335,7 @@ class JobsAhead:
             for key in ledger.keys_on(ledger.rows[name]):
                 count[key] = count.get(key, 0) + 1
         return [
-            Blocker(one.key, True, count[one.key], one.until if one.is_firm else None)
+            Blocker(one.key, True, count[one.key], None if one.limit == FOREVER else one.limit)
             for one in way.holders
         ]
 
@@ -347,5 +347,7 @@ class JobsAhead:
             plan = self._of(job)
             shared = nodes & set(plan.nodes) if plan is not None else ()
             if plan is not None and shared and plan.until <= where.starts_at:
-                found.append(Blocker(job.uid, False, len(shared), plan.until))
+                # Its end by ended runs is a prediction, which is told to its owner only.
+                until = plan.until if job.learned is None else None
+                found.append(Blocker(job.uid, False, len(shared), until))
         return sorted(found, key=lambda one: -(one.until or FOREVER))

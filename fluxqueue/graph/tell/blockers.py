@@ -14,7 +14,7 @@ import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.times import at_utc
-from fluxqueue.graph.ledger.placement import Placement, PolicyOnNode
+from fluxqueue.graph.ledger.placement import FOREVER, Placement, PolicyOnNode
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.model.arrays import Mask, Matrix
@@ -33,14 +33,14 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A live allocation in the way: its key and its planned end (epoch seconds).
+    """A live allocation in the way: its key, its planned end and its limit (epoch seconds).
 
-    ``is_firm``: a limit enforces that end.
+    Only the limit is told: the planned end may be a prediction from runs of another user.
     """
 
     key: str
     until: int
-    is_firm: bool = True
+    limit: int = FOREVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def in_the_way(table: ByShares, placement: Placement) -> InTheWay:
     rows = rows_in_use(table.ledger, placement)
     keys = {key for row in rows for key in table.ledger.keys_on(row)}
     holders = [
-        Holder(key, live.until, live.is_firm)
+        Holder(key, live.until, live.limit)
         for key, live in ((key, table.ledger.live[key]) for key in keys)
         if planned_end(live.until, table.ledger.time, live.limit) <= placement.starts_at
     ]
@@ -111,10 +111,9 @@ def name_of(key: str, jobids: Mapping[str, int]) -> str:
 
 
 def _until(one: Holder, now: int) -> str:
-    if one.until <= now:
-        return "past its end" if one.is_firm else "past its planned end, without a limit"
-    until = "until" if one.is_firm else "without a limit, planned until"
-    return f"{until} {write_time(one.until, now)}"
+    if one.limit == FOREVER:
+        return "without a limit"
+    return "past its end" if one.limit <= now else f"until {write_time(one.limit, now)}"
 
 
 def write_time(at: int, now: int) -> str:

@@ -27,9 +27,10 @@ from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import Limits, QueueRules
+from fluxqueue.prediction.durations import Durations
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Queues
-from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.pending_job import LearnedPlan, PendingJob
 
 CRD = Path(__file__).parents[3] / "chart" / "crds" / "placementreviews.yaml"
 ZONE = "topology.kubernetes.io/zone"
@@ -106,6 +107,20 @@ def test_who_runs_and_who_is_before_it_are_in_the_way() -> None:
     assert found.message == "0 free slots of 4 cpu; 1 is needed"
     head = answer(made, Question(made.queue[0])).outcome
     assert (head.starts_at, head.certainty) == (NOW + 50, Certainty.PROMISED)
+
+
+def test_plans_of_others_are_not_told() -> None:
+    """A blocker has the end that its limit gives it, and none if that is only predicted."""
+    matcher = cluster({"n0": 4}, {})
+    placed = matcher.match_now(slots(1, 4), NOW)
+    matcher.allocate("runs", replace(placed, until=NOW + 60, ends_by=NOW + 500))
+    ahead = job("ahead", slots(1, 4), jobid=1)
+    plan = LearnedPlan.of(ahead.request, Durations(100, 20, 30))
+    for learned, until in ((None, NOW + 600), (plan, None)):
+        before = replace(ahead, learned=learned)
+        found = answer(scene(matcher, before), Question(job("mine", slots(1, 4)))).outcome
+        ends = {one.uid: one.until for one in found.blockers}
+        assert ends == {"runs": NOW + 500, "ahead": until}
 
 
 def test_no_known_end() -> None:

@@ -60,17 +60,22 @@ def test_nodes_are_named_by_their_place_or_their_names_or_counted() -> None:
 
 def test_holders_are_named_by_jobid_with_their_ends() -> None:
     """At most three, and none by its UID."""
-    holders = [Holder(f"u{n}", NOON + 3600 * n) for n in range(1, 6)]
+    holders = [Holder(f"u{n}", NOON, NOON + 3600 * n) for n in range(1, 6)]
     jobids = {f"u{n}": n for n in range(1, 4)}
     assert describe_holders(holders[:1], NOON, jobids) == "job 1 until 13:00 UTC"
     assert describe_holders(holders, NOON, jobids) == (
         "job 1 until 13:00 UTC, job 2 until 14:00 UTC, job 3 until 15:00 UTC and 2 more"
     )
-    planned = Holder("u9", NOON + 3600, is_firm=False)
-    assert describe_holders([planned], NOON, {}) == (
-        "another job without a limit, planned until 13:00 UTC"
-    )
-    assert describe_holders([Holder("u1", NOON - 5)], NOON, jobids) == "job 1 past its end"
+    assert describe_holders([Holder("u9", NOON + 3600)], NOON, {}) == "another job without a limit"
+    past = Holder("u1", NOON - 60, NOON - 5)
+    assert describe_holders([past], NOON, jobids) == "job 1 past its end"
+
+
+def test_the_planned_end_of_a_holder_is_not_told() -> None:
+    """It may be a prediction from runs of another user. The limit is public."""
+    for planned in (NOON - 60, NOON + 60, NOON + 3600):
+        holder = Holder("u1", planned, NOON + 7200)
+        assert describe_holders([holder], NOON, {"u1": 1}) == "job 1 until 14:00 UTC"
 
 
 def test_times_do_not_depend_on_when_they_are_written() -> None:
