@@ -25,6 +25,7 @@ COMPARISONS: tuple[Callable[[CheckView], Iterator[Finding]], ...] = (
     queue.drift,
     queue.reservations,
     queue.promises,
+    queue.expected_starts,
     queue.overruns,
     workload_checks.rows_of_workloads,
     workload_checks.stranded,
@@ -68,7 +69,7 @@ async def check(
     default_cpu_m: int = DEFAULT_CPU_M,
     owner_kinds: OwnerKinds | None = None,
 ) -> list[Finding]:
-    """Check every invariant. An empty list means that all hold.
+    """Check every invariant. Without a broken one, all hold.
 
     Parameters
     ----------

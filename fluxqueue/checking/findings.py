@@ -8,10 +8,14 @@ from typing import Any
 
 
 class Severity(StrEnum):
-    """``BROKEN`` makes the check fail. ``WARNING`` asks the administrator to look."""
+    """``BROKEN`` makes the check fail. ``WARNING`` asks the administrator to look.
+
+    ``FIGURE`` says how good the plans are.
+    """
 
     BROKEN = "broken"
     WARNING = "warning"
+    FIGURE = "figure"
 
 
 @dataclass(frozen=True, slots=True)

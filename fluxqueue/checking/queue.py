@@ -14,6 +14,12 @@ from fluxqueue.scheduler.promises import OVERRAN, START_TOLERANCE_S
 OVERRUN_S = 30
 """Seconds past limit and grace after which a job counts as an overrun."""
 
+JUDGED_FROM = 100
+"""Fewer true starts in a week say nothing of expected ones."""
+
+HALF_OFF_MAX, MOST_MIN = 0.15, 0.8
+"""From when on expected starts are bad. They widen by themselves, so this is rare."""
+
 
 def loops(view: CheckView) -> Iterator[Finding]:
     """Each loop of controller and worker has succeeded lately, or had nothing to do."""
@@ -79,6 +85,23 @@ def promises(view: CheckView) -> Iterator[Finding]:
         what = "started" if has_started else "still waits"
         detail = f"job {row.jobid} {what} {late_s} s after its first promised start"
         yield Finding("promise not kept", row.subject, detail, may_pass=not has_started)
+
+
+def expected_starts(view: CheckView) -> Iterator[Finding]:
+    """Report how good the expected starts of the last week were, with a warning if they are bad."""
+    found = view.rows.starts
+    if found.started < JUDGED_FROM:
+        return
+    half, most = found.by_expected / found.started, found.by_latest / found.started
+    detail = (
+        f"of {found.started} jobs, {half:.0%} have started by their expected start (50% is right),"
+        f" and {most:.0%} by the later time (90% or more is right)"
+    )
+    if found.of_plan is not None:
+        detail = f"{detail}; the median run took {found.of_plan:.0%} of its plan"
+    is_bad = abs(half - 0.5) > HALF_OFF_MAX or most < MOST_MIN
+    severity = Severity.WARNING if is_bad else Severity.FIGURE
+    yield Finding("expected starts", "the last week", detail, severity, may_pass=False)
 
 
 def _moved(view: CheckView, row: FluxJobRow, promise: PromiseRow) -> Iterator[Finding]:

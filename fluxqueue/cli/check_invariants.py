@@ -61,9 +61,10 @@ def describe(findings: list[Finding]) -> list[str]:
 
     broken = [finding for finding in findings if finding.severity is Severity.BROKEN]
     warnings = [finding for finding in findings if finding.severity is Severity.WARNING]
+    figures = [finding for finding in findings if finding.severity is Severity.FIGURE]
     lines = [
         f"{finding.severity:<8} {finding.invariant}: {finding.subject}: {finding.detail}"
-        for finding in (*broken, *warnings)
+        for finding in (*broken, *warnings, *figures)
     ]
     if broken:
         return [*lines, f"{len(broken)} broken, {len(warnings)} warnings"]

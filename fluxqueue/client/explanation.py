@@ -25,7 +25,8 @@ NEVER = "Never"
 class Explanation:
     """When a job starts.
 
-    ``verdict`` is Now, Later or Never. ``certainty`` is Promised, Estimated or AtBest, or empty.
+    ``verdict`` is Now, Later or Never. Half of such requests start by ``expected_start``, and nine
+    of ten by ``expected_by``. ``certainty`` is Promised, Estimated or AtBest, or empty.
     ``blockers`` are the jobs in the way, ``variants`` changes that would start it earlier.
     ``status`` is the whole answer.
     """
@@ -33,6 +34,7 @@ class Explanation:
     verdict: str
     message: str
     expected_start: datetime | None
+    expected_by: datetime | None
     certainty: str
     nodes: str
     position: int | None
@@ -49,6 +51,8 @@ class Explanation:
         rows = [("verdict", self.verdict), ("message", self.message), ("nodes", self.nodes)]
         if self.expected_start:
             rows.insert(1, ("expected start", self.expected_start.isoformat()))
+        if self.expected_by:
+            rows.insert(2, ("9 of 10 by", self.expected_by.isoformat()))
         parts = [html_table(("", ""), rows)]
         parts += [one._repr_html_() for one in (self.blockers, self.variants) if one]
         return "".join(parts)
@@ -69,11 +73,12 @@ def read_explanation(review: Object) -> Explanation:
         if status.get("reason") in {"Invalid", "NotFound"}:
             raise InvalidInput(str(status["message"]))
         raise ApiUnavailable(str(status["message"]))
-    start = status.get("expectedStart")
+    start, latest = status.get("expectedStart"), status.get("expectedBy")
     return Explanation(
         verdict=status["verdict"],
         message=status.get("message", ""),
         expected_start=at(from_rfc3339(start)) if start else None,
+        expected_by=at(from_rfc3339(latest)) if latest else None,
         certainty=status.get("certainty", ""),
         nodes=status.get("nodes", ""),
         position=(status.get("queue") or {}).get("position"),

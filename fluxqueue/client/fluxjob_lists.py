@@ -50,7 +50,8 @@ _FAR = 2**60
 class JobLine:
     """What one line shows of a FluxJob.
 
-    Times are epoch seconds. ``expected`` is the expected start while it waits.
+    Times are epoch seconds. ``expected`` is the expected start while it waits, and nine of ten such
+    jobs start by ``expected_by``.
     """
 
     namespace: str
@@ -70,6 +71,7 @@ class JobLine:
     started: int | None
     expected: int | None
     ended: int | None
+    expected_by: int | None = None
 
 
 def read_line(fluxjob: Mapping[str, Any]) -> JobLine:
@@ -97,6 +99,7 @@ def read_line(fluxjob: Mapping[str, Any]) -> JobLine:
         started=_time(status.get("startTime")),
         expected=_time(status.get("expectedStart")),
         ended=_time(status.get("endTime")),
+        expected_by=_time(status.get("expectedBy")),
     )
 
 

@@ -83,6 +83,12 @@ class JobView:
         return at(line.expected) if line is not None and line.started is None else None
 
     @property
+    def expected_by(self) -> datetime | None:
+        """When nine of ten such jobs have started. With a reservation, it is promised."""
+        line = self._line
+        return at(line.expected_by) if line is not None and line.started is None else None
+
+    @property
     def started(self) -> datetime | None:
         """The start of its present run, or of its last one."""
         return at(self._line.started) if self._line is not None else None
@@ -129,6 +135,7 @@ class JobView:
             "reason": self.reason,
             "nodes": ", ".join(self.nodes),
             "started" if self.started else "expected start": start.isoformat() if start else "",
+            "9 of 10 by": self.expected_by.isoformat() if self.expected_by else "",
             "ended": self.ended.isoformat() if self.ended else "",
         }
         return html_table(("", ""), [(key, value) for key, value in shown.items() if value])

@@ -271,6 +271,20 @@ expected_starts = Table(
     Column("nodes", JSONB, nullable=False),
 )
 
+# The start that a job was shown first, the bound that it is shown now, and the true start.
+told_starts = Table(
+    "told_starts",
+    metadata,
+    Column("uid", Text, ForeignKey(fluxjobs.c.uid, ondelete="CASCADE"), primary_key=True),
+    Column("told_at", BigInteger, nullable=False),
+    Column("planned", BigInteger, nullable=False),
+    Column("expected", BigInteger, nullable=False),
+    Column("expected_by", BigInteger, nullable=False),
+    Column("shown_by", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+)
+Index("ix_told_starts_started_at", told_starts.c.started_at)
+
 # No foreign keys: they lock the rows that they refer to. A cycle that decides this must not wait
 # for a transaction that reconciles these rows.
 preemptions = Table(

@@ -147,13 +147,15 @@ class Change:
 class PlacementOutcome:
     """When and where the request starts.
 
-    ``nodes`` are the nodes of its slots. ``starts_at`` None: unknown.
+    ``nodes`` are the nodes of its slots. ``starts_at`` None: unknown. ``expected_by``: nine of ten
+    such requests start by then.
     """
 
     verdict: PlacementVerdict
     reason: Reason
     message: str
     starts_at: int | None = None
+    expected_by: int | None = field(default=None, kw_only=True)
     certainty: Certainty | None = None
     nodes: tuple[str, ...] = ()
     blockers: tuple[Blocker, ...] = ()

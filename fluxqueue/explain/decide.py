@@ -304,12 +304,16 @@ class JobsAhead:
             if not self.scene.is_backfilling(job.queue):
                 reason = Reason.BEHIND
                 message = f"enough is free, but in queue {job.queue} no job passes the jobs ahead"
+        told = self.scene.calibration.expect(self.scene.now, where.starts_at)
+        if certainty is Certainty.PROMISED:
+            told = replace(told, expected=where.starts_at, expected_by=where.starts_at)
         return PlacementOutcome(
             PlacementVerdict.LATER,
             reason,
             message,
-            where.starts_at,
+            told.expected,
             certainty,
+            expected_by=told.expected_by,
             nodes=where.nodes,
             blockers=tuple(blockers[:BLOCKERS_MAX]),
             further_blockers=max(0, len(blockers) - BLOCKERS_MAX),
@@ -347,7 +351,7 @@ class JobsAhead:
             plan = self._of(job)
             shared = nodes & set(plan.nodes) if plan is not None else ()
             if plan is not None and shared and plan.until <= where.starts_at:
-                # Its end by ended runs is a prediction, which is told to its owner only.
+                # Its end by ended runs is a prediction, which is shown to its owner only.
                 until = plan.until if job.learned is None else None
                 found.append(Blocker(job.uid, False, len(shared), until))
         return sorted(found, key=lambda one: -(one.until or FOREVER))

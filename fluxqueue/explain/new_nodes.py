@@ -38,6 +38,7 @@ def with_new_nodes(
             reason=Reason.PROVISIONING,
             message=f"{asked}; on present nodes: {outcome.message}",
             starts_at=ready_at,
+            expected_by=None,
             certainty=Certainty.ESTIMATED,
         )
     offer = None if job.provision is Provision.NEVER else _offer(scene, job, outcome)

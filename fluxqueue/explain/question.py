@@ -16,6 +16,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.prediction.calibration import Calibration
 from fluxqueue.prediction.learned_times import LearnedTimes
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.pending_job import PendingJob
@@ -35,6 +36,7 @@ class QueueSnapshot:
     queue, decisions, policy, queues : The arguments of ``run_cycle``, and its result.
     now : Epoch seconds.
     times : What is known of run times.
+    calibration : How wrong expected starts were lately.
     planned : What the last forecast planned for jobs without a reservation, by UID.
     promised : Reservations that the next cycle must keep, by UID.
     preemptions : Possible victims for the request, and preemptions for other jobs.
@@ -55,6 +57,7 @@ class QueueSnapshot:
     requests: Sequence[NodeRequest] = ()
     spent: Mapping[str, Decimal] = field(default_factory=dict)
     times: LearnedTimes = field(default_factory=LearnedTimes)
+    calibration: Calibration = field(default_factory=Calibration)
 
     def rules(self, queue: str) -> QueueRules:
         """Return the rules of a queue. A queue without rules has no limits."""

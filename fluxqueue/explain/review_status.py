@@ -86,6 +86,8 @@ def _outcome(outcome: PlacementOutcome) -> dict[str, Any]:
     }
     if outcome.starts_at is not None:
         found["expectedStart"] = to_rfc3339(outcome.starts_at)
+    if outcome.expected_by is not None:
+        found["expectedBy"] = to_rfc3339(outcome.expected_by)
     if outcome.certainty is not None:
         found["certainty"] = outcome.certainty.value
     if outcome.nodes:

@@ -120,6 +120,11 @@ PROMISES = _counter(
     "Reservations of started FluxJobs: kept, broken, or excused by a reason in history.",
     "outcome",
 )
+EXPECTED_STARTS = _counter(
+    "fluxqueue_expected_starts_total",
+    "Started FluxJobs by their first expected start: by expected, by latest (9 of 10), or later.",
+    "outcome",
+)
 DECISIONS = _counter(
     "fluxqueue_decisions_total",
     "Decisions that were committed: allocated, reserved, waiting, unsatisfiable.",

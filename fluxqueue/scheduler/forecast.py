@@ -30,6 +30,7 @@ from fluxqueue.graph.tell.words import only_level
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.prediction.calibration import Calibration, ToldStart
 from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.pending_job import PendingJob
@@ -52,6 +53,7 @@ class Outlook:
     ``expected_start`` is in epoch seconds, None if unknown. ``wait_reason`` is the kind of what the
     job waits for, None for nodes or its turn. ``position`` is its place in its queue from 1,
     rounded behind the first places. ``placement`` is what was planned for it, if anything was.
+    ``promised`` is the start that it was promised. ``told`` is what it is shown of its start.
     """
 
     expected_start: int | None
@@ -59,6 +61,22 @@ class Outlook:
     wait_reason: WaitReason | None = None
     position: int | None = None
     placement: Placement | None = field(default=None, compare=False, repr=False)
+    promised: int | None = field(default=None, compare=False)
+    told: ToldStart | None = field(default=None, compare=False)
+
+    @property
+    def expected_by(self) -> int | None:
+        """Return when nine of ten such jobs have started, None if unknown."""
+        return None if self.told is None else self.told.expected_by
+
+    def calibrated(self, by: Calibration, now: int) -> Outlook:
+        """Return it as earlier starts have proven: with the time by which half of them were."""
+        if self.expected_start is None:
+            return self
+        told = by.expect(now, self.expected_start)
+        if self.promised is not None:
+            told = told.within(self.promised)
+        return replace(self, expected_start=told.expected, told=told)
 
     def is_as_good_as(self, told: Outlook, now: int) -> bool:
         """Return whether a status that shows ``told`` needs no update."""
@@ -217,6 +235,7 @@ class _Plan:
             line.first = line.first or job
             line.floor = max(line.floor, placement.starts_at)
         start = self.decisions.expected.get(job.uid, placement.planned_start)
+        promised = placement.starts_at if is_promised else None
         if is_promised:
             late = placement.kept_from is not None
             latest = f" by {write_time(placement.starts_at, self.now)}" if late else ""
@@ -224,7 +243,7 @@ class _Plan:
         elif job.uid in self.decisions.expected:
             latest = write_time(placement.starts_at, self.now)
             reason = f"expected to start by {latest}, not promised; {reason}"
-        return Outlook(start, reason, placement=placement)
+        return Outlook(start, reason, placement=placement, promised=promised)
 
     def _place(self, line: _ForecastLine, job: PendingJob) -> Placement:
         """Return the earliest start behind all that is planned.

@@ -14,6 +14,7 @@ from statistics import fmean, median
 
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.prediction.calibration import StartFigures
 from fluxqueue.simulation.simulator import RunRecord
 
 TAU_S = 10
@@ -39,6 +40,7 @@ class Figures:
     promised: int
     promises_kept: int
     promises_excused: int
+    starts: StartFigures
 
     @property
     def promises_broken(self) -> int:
@@ -104,6 +106,7 @@ def figures(
         promised=len(promised),
         promises_kept=len(kept),
         promises_excused=len(excused),
+        starts=StartFigures.of(one.told for one in records if one.told is not None),
     )
 
 

@@ -25,9 +25,11 @@ from fluxqueue.nodepools.pool import NodePool
 from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules, QueueRules
+from fluxqueue.prediction.calibration import ToldStart
 from fluxqueue.process.settings import MATCH_POLICY
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
+from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.scheduler.lack import Lack
 from fluxqueue.scheduler.pending_job import PendingJob, bounded
 from fluxqueue.scheduler.preemption_plan import (
@@ -40,6 +42,7 @@ from fluxqueue.scheduler.preemption_plan import (
 )
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
 from fluxqueue.scheduler.satisfiable import split_unsatisfiable
+from fluxqueue.simulation.expecting import Expecting
 from fluxqueue.simulation.growing import GrowingCluster
 from fluxqueue.simulation.learning import DurationSource, Learning
 from fluxqueue.simulation.named_queues import SimulatedQueues
@@ -71,6 +74,8 @@ class RunRecord:
     ended_s: int | None = None
     placement: Placement | None = None
     promise: Promise | None = None
+    told: tuple[ToldStart, int] | None = None
+    """What it was shown of its start, and when it started."""
     is_backfilled: bool = False
     is_impossible: bool = False
     refusal: str = ""
@@ -116,6 +121,7 @@ class SimulatedSite:
         ``runs_s`` from the start of that placement, which is before 0.
     pools, provision : nodes that can be asked for, and the rule of all queues for that.
     durations : how long jobs are planned to run.
+    expects_every : one of so many waiting jobs is shown its start. 0: none.
     """
 
     faults: Iterable[NodeEvent] = ()
@@ -126,6 +132,7 @@ class SimulatedSite:
     pools: Sequence[NodePool] = ()
     provision: ProvisionRules = NO_RULES
     durations: DurationSource = DurationSource.DECLARED
+    expects_every: int = 0
 
 
 class Engine:
@@ -147,6 +154,7 @@ class Engine:
         only = {DEFAULT_QUEUE: QueueRules(DEFAULT_QUEUE, preemption=preemption)}
         self.queues = SimulatedQueues(only if queues is None else queues)
         self.learning = Learning(site.durations)
+        self.expecting = Expecting(site.expects_every)
         self.leaves_s = leaves_s
         """Seconds that the pods of a requeued job take to end."""
         self.making_way: dict[str, MakingWay] = {}
@@ -214,6 +222,8 @@ class Engine:
         if self._learned_of:
             self._plan_anew()
         self.cycle(overran)
+        for uid in self.expecting.due(self.running):
+            self._tell_start(uid)
         self._lost.clear()
         # What was to end by plan at a promised start may run on, on nodes that are not needed.
         if self.learning.source is DurationSource.LEARNED and self.decisions.reserved:
@@ -264,6 +274,7 @@ class Engine:
             record.is_impossible = True
         else:
             insort(self.pending, (-priority, job.number, pending))
+            self.expecting.come(job.uid)
 
     def _order_anew(self) -> None:
         """Give the pending jobs the priorities that fair share computes now."""
@@ -409,6 +420,14 @@ class Engine:
             queue, promised = self.queue(), self._promised()
             preemptions = self._preemptions(queue, promised)
 
+    def _tell_start(self, uid: str) -> None:
+        """Tell a job that waits when it starts, as far as the jobs ahead of it say."""
+        queue = self.queue()
+        place = next((at for at, job in enumerate(queue) if job.uid == uid), len(queue))
+        queues = Queues(self.queues.rules, self.queues.use())
+        given = (self.matcher, queue[: place + 1], self.decisions, self.policy, self.now)
+        self.expecting.tell(uid, forecast(*given, queues=queues).get(uid), self.now)
+
     def _grow(self, queue: Sequence[PendingJob]) -> None:
         """Ask for nodes, and look again when some come or may go."""
         decisions, queues = self.decisions, Queues(self.queues.rules, self.queues.use())
@@ -530,6 +549,7 @@ class Engine:
             record.started_s, record.placement = self.now, placement
             record.promise = self._promises.kept.get(job.uid)
             self._promises.forget(job.uid)
+            record.told = self.expecting.start(job.uid, self.now, job.user) or record.told
             running = _RunningJob(placement, self.now, version=record.restarts << 20)
             self.running[job.uid] = running
             self.queues.begin(record.job, placement, self.now)

@@ -134,6 +134,7 @@ START = Item(
         _f("size", COUNT, "Pods that run at once"),
         _f("priority", COUNT, "Higher goes first"),
         _f("expectedStart", TIME, "Expected start, if known", "expected_start"),
+        _f("expectedBy", TIME_OR_NULL, "Nine of ten such jobs start by then", "expected_by"),
         _f("promisedStart", TIME_OR_NULL, "Start of its reservation", "promised_start"),
         _f("nodes", TEXT_OR_NULL, "Nodes of its reservation, as a hostlist"),
         _f("reason", TEXT, "Reason why it waits"),

@@ -22,6 +22,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
+from fluxqueue.prediction.calibration import Calibration, ToldStart
 from fluxqueue.process.pacing import FORECAST_SHARE, TimeShare
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.forecast import Effort, Outlook, forecast
@@ -101,6 +102,11 @@ class Plans:
     _last: Cycle | None = None
     outcomes: Counter[str] = field(default_factory=Counter)
     """The outcomes of the promises to jobs that the last cycle started."""
+    told_outcomes: Counter[str] = field(default_factory=Counter)
+    """The same for expected starts."""
+    calibration: Calibration = field(default_factory=Calibration)
+    """How wrong expected starts were lately."""
+    _first_told: dict[str, ToldStart] = field(default_factory=dict)
     planned: dict[str, Placement] = field(default_factory=dict)
     """The placements that the last forecast planned for waiting jobs, by UID."""
     _since_s: float = 0.0
@@ -118,6 +124,7 @@ class Plans:
         self._reserved, self._requests = {}, {}
         told = await outlook.read_told(tx)
         self._told = {uid: PlanReport(None, one) for uid, one in told.items()}
+        self._first_told, self.calibration = await outlook.read_told_starts(tx, now)
         self._room, self._last, self.planned = None, None, {}
 
     # --- around a cycle --------------------------------------------------------------------------
@@ -166,6 +173,7 @@ class Plans:
         self._requests = {job.uid: job.stated for job, _ in kept}
         outcomes = (self._promises.settle(job.uid, cycle.now) for job, _ in decisions.allocated)
         self.outcomes = Counter(filter(None, outcomes))
+        await self._note_starts(tx, [job for job, _ in decisions.allocated], cycle.now)
         if self._last is None:
             self._since_s = self.context.clock.monotonic_s()
         # If no job waits, there is nothing to report, so no cycle runs for a forecast alone.
@@ -174,6 +182,16 @@ class Plans:
             self.planned = {}
         wants_forecast = is_shown and self.context.settings.forecast_depth
         self._last = cycle if wants_forecast else None
+
+    async def _note_starts(self, tx: Transaction, started: Sequence[PendingJob], now: int) -> None:
+        """Learn from true starts how wrong the expected ones were."""
+        waited = [job for job in started if job.uid in self._first_told]
+        self.told_outcomes.clear()
+        for job in waited:
+            told = self._first_told.pop(job.uid)
+            self.calibration.learn(told, now, job.user)
+            self.told_outcomes[told.outcome(now)] += 1
+        await outlook.store_true_starts(tx, [job.uid for job in waited], now)
 
     async def _mishaps(self, tx: Transaction, matcher: Matcher) -> Mishaps:
         lost = (
@@ -262,7 +280,9 @@ class Plans:
         self.planned = {
             uid: one.placement for uid, one in found.items() if one.placement is not None
         }
-        await self._tell(cycle, found)
+        await self._tell(
+            cycle, {uid: one.calibrated(self.calibration, cycle.now) for uid, one in found.items()}
+        )
 
     async def _tell(self, cycle: Cycle, found: Mapping[str, Outlook]) -> None:
         reasons = {job.uid: reason for job, reason in cycle.decisions.waiting}
@@ -287,4 +307,7 @@ class Plans:
             async with self.context.database.begin() as tx:
                 await check_term(tx, self.role, self.term)
                 await outlook.store_outlooks(tx, news, dropped)
+            for uid, one in news.items():
+                if one.told is not None:
+                    self._first_told.setdefault(uid, one.told)
         self._told = told

@@ -288,6 +288,7 @@ class CycleRunner:
             queues=queues,
             now=self._context.clock.now_s(),
             times=self._times.known,
+            calibration=self._plans.calibration,
             planned=self._plans.planned,
             promised=self._plans.reserved,
             preemptions=last.preemptions,
@@ -308,6 +309,8 @@ class CycleRunner:
             metrics.DECISIONS.labels(outcome).inc(number)
         for outcome, number in self._plans.outcomes.items():
             metrics.PROMISES.labels(outcome).inc(number)
+        for outcome, number in self._plans.told_outcomes.items():
+            metrics.EXPECTED_STARTS.labels(outcome).inc(number)
         self.nodes.committed()
         return is_more
 

@@ -213,6 +213,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
         nodes=[slot["node"] for slot in row.slots if not slot["is_returned"]],
         started_at_s=started,
         expected_start_s=_epoch(row.expected_start),
+        expected_by_s=row.expected_by,
         position=row.position,
         ended_at_s=ended,
         resource_set=resource_set,

@@ -145,8 +145,9 @@ class FluxJobStatus:
 
     ``state`` is the word that users read (``states.shown_state``).
     ``nodes`` may repeat a node for each of its slots. ``position`` is its place in its queue.
-    ``expected_start_s`` is shown only while there is no real start. ``priority`` is the effective
-    one, made of ``priority_parts``. ``place`` orders equal priorities, and is shown if it is not
+    ``expected_start_s`` is shown only while there is no real start, and so is ``expected_by_s``, by
+    which nine of ten such jobs start. ``priority`` is the effective one, made of
+    ``priority_parts``. ``place`` orders equal priorities, and is shown if it is not
     the jobid.
 
     Some fields are read back when rows are rebuilt, because no other object contains them.
@@ -164,6 +165,7 @@ class FluxJobStatus:
     nodes: Sequence[str] = ()
     started_at_s: int | None = None
     expected_start_s: int | None = None
+    expected_by_s: int | None = None
     position: int | None = None
     ended_at_s: int | None = None
     resource_set: Mapping[str, Any] | None = None
@@ -183,6 +185,7 @@ class FluxJobStatus:
         started = None if self.started_at_s is None else to_rfc3339(self.started_at_s)
         is_expected = started is None and self.expected_start_s is not None
         expected = to_rfc3339(self.expected_start_s or 0) if is_expected else None
+        latest_s = max(self.expected_start_s or 0, self.expected_by_s or 0)
         last_good = (self.last_good or {}).items()
         shown = {
             "observedGeneration": self.generation,
@@ -191,7 +194,8 @@ class FluxJobStatus:
             "nodes": hostlist.compress(dict.fromkeys(self.nodes)) or None,
             "startTime": started,
             "expectedStart": expected,
-            "start": f"~{expected}" if is_expected else started,
+            "expectedBy": to_rfc3339(latest_s) if is_expected and self.expected_by_s else None,
+            "start": f"~{expected}" if is_expected else started or self._why_unknown(),
             "position": self.position,
             "endTime": None if self.ended_at_s is None else to_rfc3339(self.ended_at_s),
             "queue": self.queue,
@@ -216,6 +220,13 @@ class FluxJobStatus:
             **{name: value for name, value in shown.items() if value is not None},
         }
 
+    def _why_unknown(self) -> str | None:
+        """Return why a job in the queue has no expected start, in one word."""
+        if self.state != FluxJobState.PENDING:
+            return None
+        words = [str(one["reason"]) for one in self.conditions if one["type"] == "Queued"]
+        return f"unknown ({words[0]})" if words and words[0] != QUEUED else "unknown yet"
+
 
 def with_status(
     namespace: str, name: str, uid: str, version: str, status: Mapping[str, Any]
@@ -236,8 +247,11 @@ def status_patch(status: Mapping[str, Any]) -> Patch:
     return [op("add", "/status", value=dict(status))]
 
 
+QUEUED = "Queued"
+"""Reason of a job that waits for nodes or for its turn."""
+
 REASONS = {
-    FluxJobState.PENDING: "Queued",
+    FluxJobState.PENDING: QUEUED,
     FluxJobState.ALLOCATED: "Started",
     FluxJobState.RUNNING: "Started",
 }

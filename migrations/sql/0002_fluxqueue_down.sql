@@ -72,6 +72,7 @@ DROP TABLE foreign_usage;
 DROP TABLE nodes;
 DROP TABLE pods;
 DROP TABLE preemptions;
+DROP TABLE told_starts;
 DROP TABLE expected_starts;
 DROP TABLE reservations;
 DROP TABLE allocation_slots;

@@ -151,9 +151,11 @@ PROVISIONING = "tests/unit/nodepools/test_wait_or_buy.py"
 CROWDS = "tests/integration/worker/test_full_queues.py"
 PLACES = "tests/integration/test_view_places.py"
 FAIR_QUEUE = "tests/unit/webhook/test_fair_queue.py"
+CALIBRATION = "tests/unit/prediction/test_calibration.py"
 LARGE_BODIES = "tests/unit/webhook/test_large_bodies.py"
 TURNS = "tests/unit/test_turns.py"
 Check = Callable[[], object] | str
+
 SHARED: dict[str, tuple[str, Check]] = {
     # bound: (what fills it, what another tenant still gets)
     "nodepools/plan/provisioning.py:JOBS_MAX": (
@@ -221,6 +223,10 @@ SHARED: dict[str, tuple[str, Check]] = {
     "fluxqueue_webhook/bounded.py:PEER_WAITING_MAX": (
         "admissions of an address",
         f"{FAIR_QUEUE}::test_one_peer_takes_neither_all_places_nor_all_threads",
+    ),
+    "prediction/calibration.py:ERRORS_MAX": (
+        "errors of expected starts",
+        f"{CALIBRATION}::test_a_greedy_tenant_does_not_displace_the_errors_of_others",
     ),
     **dict.fromkeys(
         (

@@ -238,7 +238,10 @@ def _when(status: Object, answered_s: int) -> str:
     if start is None:
         return "later, at an unknown time"
     in_s = from_rfc3339(start) - answered_s
-    sure = _SURE.get(status.get("certainty", ""), "")
+    certainty, latest = status.get("certainty", ""), status.get("expectedBy")
+    sure = _SURE.get(certainty, "")
+    if latest is not None and certainty != "Promised":
+        sure = f"{sure}, by {latest} (9 of 10)"
     return f"later, {start} (in {printing.span(in_s)}) {sure}".rstrip()
 
 

@@ -81,10 +81,10 @@ FROM fluxjobs f WHERE jobid = :jobid
 SELECT f.jobid, f.namespace, f.workload_name AS name, f.user_name AS user, f.queue,
        fluxjob_shown_state(f.state, f.wait_reason, f.blocked_by) AS state, f.size, f.priority,
        f.expected_start, f.reason,
-       to_timestamp(r.starts_at) AS promised_start,
+       to_timestamp(r.starts_at) AS promised_start, to_timestamp(t.shown_by) AS expected_by,
        (SELECT array_agg(node) FROM jsonb_array_elements_text(r.nodes) AS n (node))
            AS nodes
-FROM fluxjobs f LEFT JOIN reservations r USING (uid)
+FROM fluxjobs f LEFT JOIN reservations r USING (uid) LEFT JOIN told_starts t USING (uid)
 WHERE fluxjob_lives(state) AND state IN ('Pending', 'Reserved') AND expected_start IS NOT NULL
   AND -- include: narrow
   AND (CAST(:at AS timestamptz) IS NULL OR (expected_start, jobid) > (:at, :jobid))

@@ -24,14 +24,44 @@ UPDATE fluxjobs SET expected_start = NULL
 WHERE uid = ANY(CAST(:uids AS text[])) AND state = 'Pending' AND expected_start IS NOT NULL
 
 -- name: store_outlooks
--- Writes the outlook of FluxJobs that still wait. Only a cycle sets the start of a reservation.
+-- Writes the outlook of FluxJobs that still wait.
 UPDATE fluxjobs f SET reason = r.reason, wait_reason = r.wait_reason, position = r.position,
-    expected_start = CASE WHEN f.state = 'Reserved' THEN f.expected_start
-                          ELSE to_timestamp(r.starts_at) END
+    expected_start = to_timestamp(r.starts_at)
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, starts_at bigint, reason text, wait_reason text, position int)
 WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved') AND f.blocked_by IS NULL
   AND f.is_examined AND NOT f.is_deleting
+
+-- name: store_told_starts
+-- Writes what waiting FluxJobs are shown of their starts. What they were shown first stays. A FluxJob
+-- that waits once more is shown anew.
+INSERT INTO told_starts AS t (uid, told_at, planned, expected, expected_by, shown_by)
+SELECT r.uid, r.told_at, r.planned, r.expected, r.expected_by, r.expected_by
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, told_at bigint, planned bigint, expected bigint, expected_by bigint)
+JOIN fluxjobs f ON f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
+ON CONFLICT (uid) DO UPDATE SET shown_by = excluded.shown_by, started_at = NULL,
+    told_at = CASE WHEN t.started_at IS NULL THEN t.told_at ELSE excluded.told_at END,
+    planned = CASE WHEN t.started_at IS NULL THEN t.planned ELSE excluded.planned END,
+    expected = CASE WHEN t.started_at IS NULL THEN t.expected ELSE excluded.expected END,
+    expected_by = CASE WHEN t.started_at IS NULL THEN t.expected_by ELSE excluded.expected_by END
+
+-- name: store_true_starts
+-- Writes when FluxJobs have started that were shown when they would.
+UPDATE told_starts SET started_at = :now WHERE uid = ANY(CAST(:uids AS text[]))
+
+-- name: read_told_starts
+-- What waiting FluxJobs were shown first, and the true starts since :since in their order, at most
+-- :of_user of one user, the newest of them.
+SELECT uid, f.user_name, CAST(NULL AS bigint) AS started_at, told_at, planned, expected, expected_by
+FROM told_starts t JOIN fluxjobs f USING (uid)
+WHERE t.started_at IS NULL AND f.state IN ('Pending', 'Reserved')
+UNION ALL
+(SELECT uid, user_name, started_at, told_at, planned, expected, expected_by FROM (
+    SELECT t.*, f.user_name,
+           row_number() OVER (PARTITION BY f.user_name ORDER BY t.started_at DESC) AS place
+    FROM told_starts t JOIN fluxjobs f USING (uid) WHERE t.started_at > :since) placed
+ WHERE place <= :of_user ORDER BY started_at)
 
 -- name: read_promises
 -- Promises that still stand: given since the FluxJob last began to wait.

@@ -5,6 +5,7 @@ coalesce((f.published ->> 'version')::bigint, 0) AS written_version,
 f.published ->> 'told' AS told,
 coalesce((f.published ->> 'told_version')::bigint, 0) AS told_version,
 f.observed, f.submitted_at, f.allocated_at, f.started_at, f.ended_at, f.expected_start,
+(SELECT t.shown_by FROM told_starts t WHERE t.uid = f.uid) AS expected_by,
 a.starts_at, a.until,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources, 'kind',
                            -- Of other workloads no pod asks for a kind of slots.

@@ -56,7 +56,10 @@ class JobRow(NamedTuple):
 
 
 class StartRow(NamedTuple):
-    """What waits and is expected to start. ``promised_start``: where it has a reservation."""
+    """What waits and is expected to start. ``promised_start``: where it has a reservation.
+
+    ``expected_by``: nine of ten such jobs start by then.
+    """
 
     jobid: int
     namespace: str
@@ -69,6 +72,7 @@ class StartRow(NamedTuple):
     expected_start: datetime
     reason: str
     promised_start: datetime | None
+    expected_by: datetime | None
     nodes: Any
 
 

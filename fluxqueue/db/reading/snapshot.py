@@ -116,6 +116,19 @@ class PromiseRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StartFiguresRow:
+    """True starts of the last week, by what jobs were shown first: ``by_expected`` and so on.
+
+    ``of_plan``: the median run time as a share of its plan by ended runs, None without any.
+    """
+
+    started: int = 0
+    by_expected: int = 0
+    by_latest: int = 0
+    of_plan: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LateEffect:
     """An effect that is pending for long, or with a task that has failed often.
 
@@ -175,6 +188,7 @@ class Rows:
     usage: Sequence[UsageRow] = ()
     reservations: Sequence[ReservationRow] = ()
     promises: Sequence[PromiseRow] = ()
+    starts: StartFiguresRow = StartFiguresRow()
     late: Sequence[LateEffect] = ()
     drift: Sequence[DriftRow] = ()
     loops: Sequence[LoopRow] = ()
@@ -197,6 +211,7 @@ async def read_rows(
     """
     async with database.begin(at_one_instant=True) as tx:
         (now_s,) = await tx.fetch(Q.now_s, int)
+        (starts,) = await tx.fetch(Q.start_figures, StartFiguresRow)
         return Rows(
             now_s,
             fluxjobs=await tx.fetch(Q.kept_fluxjobs, FluxJobRow, uids=sorted(also)),
@@ -206,6 +221,7 @@ async def read_rows(
             usage=await tx.fetch(Q.node_use, UsageRow),
             reservations=await tx.fetch(Q.planned_starts, ReservationRow),
             promises=await tx.fetch(Q.first_promises, PromiseRow),
+            starts=starts,
             late=await tx.fetch(Q.late_effects, LateEffect, overdue_s=overdue_s, attempts=attempts),
             drift=await tx.fetch(Q.drift, DriftRow),
             loops=await tx.fetch(Q.loop_times, LoopRow),

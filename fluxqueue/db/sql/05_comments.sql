@@ -124,6 +124,15 @@ COMMENT ON COLUMN expected_starts.uid IS 'its workload: fluxjobs.uid';
 COMMENT ON COLUMN expected_starts.latest_start IS 'epoch seconds; by plan only';
 COMMENT ON COLUMN expected_starts.nodes IS 'the slots that are kept from then on';
 
+COMMENT ON TABLE told_starts IS 'What jobs were shown of their starts, and whether it was true';
+COMMENT ON COLUMN told_starts.uid IS 'its workload: fluxjobs.uid';
+COMMENT ON COLUMN told_starts.told_at IS 'when it was first shown (epoch seconds, as all here)';
+COMMENT ON COLUMN told_starts.planned IS 'the start by plan then';
+COMMENT ON COLUMN told_starts.expected IS 'the expected start then: half start by it';
+COMMENT ON COLUMN told_starts.expected_by IS 'nine of ten start by it, as of then';
+COMMENT ON COLUMN told_starts.shown_by IS 'the same, as shown now';
+COMMENT ON COLUMN told_starts.started_at IS 'when it started; null: it waits';
+
 COMMENT ON TABLE preemptions IS 'Victims and their preemptors, until the preemptor has started';
 COMMENT ON COLUMN preemptions.victim IS 'UID of who makes way';
 COMMENT ON COLUMN preemptions.allocation_id IS 'what it is to give back';

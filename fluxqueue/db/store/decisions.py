@@ -193,6 +193,13 @@ async def _replace_expected(tx: Transaction, decisions: Decisions) -> None:
         await tx.execute(Q.add_expected_starts, rows=rows)
 
 
+def _shown_start(placement: Placement, told: Outlook | None) -> int:
+    """Return the expected start of a reservation: as it was shown, and no later than promised."""
+    if told is None or told.expected_start is None:
+        return placement.planned_start
+    return min(told.expected_start, placement.starts_at)
+
+
 async def _tell_waiting(
     tx: Transaction, decisions: Decisions, words: Mapping[str, Outlook]
 ) -> None:
@@ -200,7 +207,9 @@ async def _tell_waiting(
     rows = [
         {
             "uid": job.uid,
-            "starts_at": placement.planned_start if making_way is None else making_way.free_at,
+            "starts_at": _shown_start(placement, words.get(job.uid))
+            if making_way is None
+            else making_way.free_at,
             "state": str(RESERVED.target),
             "reason": making_way.describe()
             if making_way is not None

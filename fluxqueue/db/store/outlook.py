@@ -9,7 +9,7 @@ its term.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fluxqueue.db.database import Transaction
@@ -17,6 +17,7 @@ from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
 from fluxqueue.db.store.preemption import PREEMPTING
 from fluxqueue.fluxjob.wait_reason import WaitReason
+from fluxqueue.prediction.calibration import Calibration, ToldStart
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.promises import Promise
 
@@ -28,6 +29,10 @@ AHEAD = "a job ahead of it in the queue"
 
 STILL_WAITING = ("Pending", "Reserved", PREEMPTING, PROMISED, EXCUSED, DELAYED)
 """Events after which a FluxJob waits as before: its promise still stands."""
+
+WEEK_S = 7 * 86_400
+OF_USER = 200
+"""True starts of one user that are read: the newest ones of the last week."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,25 @@ async def read_told(tx: Transaction) -> dict[str, Outlook]:
     }
 
 
+async def read_told_starts(tx: Transaction, now: int) -> tuple[dict[str, ToldStart], Calibration]:
+    """Return what waiting FluxJobs were shown first, and how wrong that was in the last week."""
+    waiting: dict[str, ToldStart] = {}
+    calibration = Calibration()
+    rows = await tx.fetch(Q.read_told_starts, columns, since=now - WEEK_S, of_user=OF_USER)
+    for uid, user, started_at, *told in rows:
+        if started_at is None:
+            waiting[uid] = ToldStart(*told)
+        else:
+            calibration.learn(ToldStart(*told), started_at, user)
+    return waiting, calibration
+
+
+async def store_true_starts(tx: Transaction, uids: Sequence[str], now: int) -> None:
+    """Write down that FluxJobs have started which were shown when they would."""
+    if uids:
+        await tx.execute(Q.store_true_starts, uids=sorted(uids), now=now)
+
+
 async def read_jobids(tx: Transaction) -> dict[str, int]:
     """Return the jobid of everything that holds resources, by UID."""
     return dict(await tx.fetch(Q.jobids_of_running, columns))
@@ -66,7 +90,7 @@ async def read_jobids(tx: Transaction) -> dict[str, int]:
 async def store_outlooks(
     tx: Transaction, outlooks: Mapping[str, Outlook], dropped: Sequence[str]
 ) -> None:
-    """Write the outlook of FluxJobs that still wait. Only a cycle sets a reservation's start.
+    """Write the outlook of FluxJobs that still wait, and what they are shown of their starts.
 
     ``dropped``: those that have no estimated start any more.
     """
@@ -89,6 +113,11 @@ async def store_outlooks(
         for uid, one in outlooks.items()
     ]
     await tx.execute(Q.store_outlooks, rows=rows)
+    told = [
+        {"uid": uid, **asdict(one.told)} for uid, one in outlooks.items() if one.told is not None
+    ]
+    if told:
+        await tx.execute(Q.store_told_starts, rows=told)
 
 
 async def read_promises(tx: Transaction) -> dict[str, Promise]:

@@ -42,6 +42,7 @@ class StatusRow:
     started_at: datetime | None
     ended_at: datetime | None
     expected_start: datetime | None
+    expected_by: int | None
     starts_at: int | None
     until: int | None
     slots: Sequence[Mapping[str, Any]]

@@ -35,7 +35,7 @@ DAY_S = 86_400
 class Holder:
     """A live allocation in the way: its key, its planned end and its limit (epoch seconds).
 
-    Only the limit is told: the planned end may be a prediction from runs of another user.
+    Only the limit is shown: the planned end may be a prediction from runs of another user.
     """
 
     key: str

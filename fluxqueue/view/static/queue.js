@@ -14,7 +14,8 @@ export function startOf(job, now = Date.now()) {
   if (!waits(job) || !found) return {text: "", kind: "", at: Infinity};
   const at = found.promisedStart || found.expectedStart, promised = Boolean(found.promisedStart);
   const left = (Date.parse(at) - now) / 1000;
-  return {text: `${clock(at)} (in ${span(left)})`, kind: promised ? "promise" : "estimate", at: Date.parse(at)};
+  const latest = !promised && found.expectedBy ? `, 9 of 10 by ${clock(found.expectedBy)}` : "";
+  return {text: `${clock(at)} (in ${span(left)})${latest}`, kind: promised ? "promise" : "estimate", at: Date.parse(at)};
 }
 
 /** What a priority is the sum of. What is 0 is left out. */

@@ -9,10 +9,13 @@ from typing import cast
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.reading.snapshot import PromiseRow, read_rows
 from fluxqueue.db.store.cluster_rows import save_foreign
+from fluxqueue.db.store.outlook import read_told_starts
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec import Count, Jobspec, Resource
+from fluxqueue.prediction.calibration import BASE_S, UNPROVEN, Calibration
 from fluxqueue.prediction.durations import PUT_OFF_S
+from fluxqueue.worker.plans import PATIENCE_S
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, workload
 
@@ -72,6 +75,44 @@ async def test_everybody_who_waits_is_told_when_and_why(rows: Rows) -> None:
         "c": ("priority 0 behind 1 job; waits for n0 behind job 2", now + 3 * HOUR_S),
         "d": ("priority 0 behind 2 jobs; waits for n[0-1] behind job 3, job 2", now + 4 * HOUR_S),
     }
+
+
+async def test_what_is_told_first_is_compared_with_the_true_start(rows: Rows) -> None:
+    """It stays while the job waits, and the true start widens what later jobs are shown."""
+    now = await busy_cluster(rows)
+    query = (
+        "SELECT told_at, planned, expected, expected_by, shown_by, started_at FROM told_starts"
+        " WHERE uid = :uid"
+    )
+    by = now + UNPROVEN * (3 * HOUR_S + BASE_S) - BASE_S
+    first = {
+        "told_at": now,
+        "planned": now + 3 * HOUR_S,
+        "expected": now + 3 * HOUR_S,
+        "expected_by": by,
+        "shown_by": by,
+        "started_at": None,
+    }
+    assert await rows.fetch(query, uid="c") == [first]
+    bound = "SELECT shown_by FROM told_starts WHERE uid = 'b'"
+    assert await rows.value(bound) == now + HOUR_S, "it has a promise"
+    cast("ManualClock", rows.clock).advance(HOUR_S // 2)
+    await rows.see(workload("a", request(2, cpu=4, duration_s=HOUR_S), result="Completed"))
+    await rows.reconcile("a")
+    await rows.match()
+    assert (await rows.states())["b"] == "Allocated"
+    for _ in range(2):
+        cast("ManualClock", rows.clock).advance(PATIENCE_S)
+        await rows.match()
+    (b,) = await rows.fetch(query, uid="b")
+    assert b["started_at"] == now + HOUR_S // 2
+    (still,) = await rows.fetch(query, uid="c")
+    assert {**still, "shown_by": by} == first, "only what it is shown now has changed"
+    assert still["shown_by"] < by
+    async with rows.database.begin() as tx:
+        waiting, calibration = await read_told_starts(tx, rows.clock.now_s())
+    assert sorted(waiting) == ["c", "d"]
+    assert calibration != Calibration(), "and the error of the one that has started counts"
 
 
 async def test_the_level_that_is_short_is_named(rows: Rows) -> None:

@@ -17,6 +17,7 @@ from fluxqueue.db.reading.snapshot import (
     PromiseRow,
     QuarantinedRow,
     ReservationRow,
+    StartFiguresRow,
     UsageRow,
 )
 from tests.support import views
@@ -296,6 +297,26 @@ def test_the_first_promised_start_is_kept_or_excused(
 ) -> None:
     """What started, or still waits, later than first promised needs a recorded excuse."""
     assert found(lambda scenery: _promise(scenery, NOW_S - 100, allocated_at_s, excuse)) == expected
+
+
+@pytest.mark.parametrize(
+    ("starts", "severity"),
+    [
+        (StartFiguresRow(), None),
+        (StartFiguresRow(99, 0, 0), None),
+        (StartFiguresRow(100, 50, 92, 0.8), Severity.FIGURE),
+        (StartFiguresRow(100, 20, 92), Severity.WARNING),
+        (StartFiguresRow(100, 50, 70), Severity.WARNING),
+    ],
+)
+def test_expected_starts_of_a_week_are_judged(
+    starts: StartFiguresRow, severity: Severity | None
+) -> None:
+    """They are no invariant, so bad ones break none. A few say nothing."""
+    scenery = healthy()
+    view = scenery.view()
+    view = replace(view, rows=replace(view.rows, starts=starts))
+    assert [one.severity for one in compare(view)] == ([severity] if severity else [])
 
 
 def test_a_late_start_is_late_for_good() -> None:

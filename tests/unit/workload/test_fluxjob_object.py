@@ -126,6 +126,28 @@ def test_start_shows_the_real_or_the_expected_time() -> None:
     assert "start" not in fo.FluxJobStatus(state=state).render()
 
 
+def test_the_later_time_is_shown_beside_the_expected_start() -> None:
+    """It is never the earlier of the two, and goes with it."""
+    shown = {"state": FluxJobState.PENDING, "expected_by_s": 1_700_000_060}
+    found = fo.FluxJobStatus(expected_start_s=1_700_000_000, **shown).render()
+    assert found["expectedBy"] == "2023-11-14T22:14:20Z"
+    overtaken = fo.FluxJobStatus(expected_start_s=1_700_000_100, **shown).render()
+    assert overtaken["expectedBy"] == overtaken["expectedStart"]
+    assert "expectedBy" not in fo.FluxJobStatus(**shown).render()
+    assert "expectedBy" not in fo.FluxJobStatus(started_at_s=9, **shown).render()
+
+
+@pytest.mark.parametrize(
+    ("word", "start"),
+    [("Queued", "unknown yet"), ("OverLimit", "unknown (OverLimit)")],
+)
+def test_an_unknown_start_says_why(word: str, start: str) -> None:
+    """The column is empty for no job in the queue."""
+    state = FluxJobState.PENDING
+    life = fo.FluxJobLife(state=state, submitted_at_s=1, reason=word)
+    assert fo.FluxJobStatus(state=state, conditions=life.conditions()).render()["start"] == start
+
+
 def _conditions(**arguments: Any) -> dict[str, tuple[str, str]]:
     rendered = fo.FluxJobLife(**arguments).conditions()
     return {c["type"]: (c["status"], c["lastTransitionTime"][-3:]) for c in rendered}
@@ -260,7 +282,7 @@ def test_printer_columns_in_order_and_none_in_the_future_as_date(crd: dict[str, 
     ]
     assert next(c for c in columns if c["name"] == "Start")["type"] == "string"
     wide = [column["name"].upper() for column in columns if column.get("priority")]
-    assert wide == ["POSITION", "EXPECTED", "USER"]
+    assert wide == ["POSITION", "EXPECTED", "EXPECTED-BY", "USER"]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +325,7 @@ def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
         position=4,
         generation=2,
         last_good={"fluxqueue/priority": "5"},
-    ).render() | {"expectedStart": "2026-01-01T00:00:00Z"}
+    ).render() | dict.fromkeys(("expectedStart", "expectedBy"), "2026-01-01T00:00:00Z")
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert full.keys() == schema["properties"]["status"]["properties"].keys()
     bare = fo.FluxJobStatus(state=FluxJobState.PENDING).render()
