@@ -2,9 +2,9 @@
 
 Each log runs under ``easy`` with declared durations, with learned ones, and with learned ones after
 all declared durations were deleted. The ratios are those of the mean and of the 95th percentile of
-the bounded slowdown (10 s) to the first run. For one in eight waiting jobs, they show how often
-they have started by their expected start, and by the later time that nine of ten keep. A log that
-is not there is skipped.
+the bounded slowdown (10 s) to the first run. The table also says how many of the waiting jobs, of
+which every eighth is asked, start by their expected start, and by the later time that nine of ten
+keep. A log that is not there is skipped.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Expecting:
             self._told[uid] = told
 
     def start(self, uid: str, at: int, user: str) -> tuple[ToldStart, int] | None:
-        """Learn from the true start of a job. Return it with what the job was shown, if anything."""
+        """Learn from the true start of a job. Return it with what was shown, if anything."""
         told = self._told.pop(uid, None)
         if told is None:
             return None
