@@ -53,7 +53,8 @@ class Outlook:
     ``expected_start`` is in epoch seconds, None if unknown. ``wait_reason`` is the kind of what the
     job waits for, None for nodes or its turn. ``position`` is its place in its queue from 1,
     rounded behind the first places. ``placement`` is what was planned for it, if anything was.
-    ``promised`` is the start that it was promised. ``told`` is what it is shown of its start.
+    ``promised`` is the start that it was promised. ``is_skipped``: there was no time to plan it.
+    ``told`` is what it is shown of its start.
     """
 
     expected_start: int | None
@@ -62,6 +63,7 @@ class Outlook:
     position: int | None = None
     placement: Placement | None = field(default=None, compare=False, repr=False)
     promised: int | None = field(default=None, compare=False)
+    is_skipped: bool = field(default=False, compare=False)
     told: ToldStart | None = field(default=None, compare=False)
 
     @property
@@ -202,7 +204,7 @@ class _Plan:
                     found = self._step(line, job, is_promised=job.uid in promised)
             except Exception:  # noqa: BLE001  one estimate less, and all other jobs get theirs
                 found = Outlook(None, self._behind(line, job))
-            yield job, replace(found, position=_rounded(line.place) + 1)
+            yield job, replace(found, position=rounded(line.place) + 1)
             line.place += 1
 
     def _line(self, name: str) -> _ForecastLine:
@@ -218,7 +220,7 @@ class _Plan:
         if placement is None:
             self._is_over = self._is_over or not self.may_go_on()
             if self._is_over or line.floor >= FOREVER:
-                return Outlook(None, self._behind(line, job))
+                return Outlook(None, self._behind(line, job), is_skipped=line.floor < FOREVER)
             try:
                 placement = self._place(line, job)
             except InsufficientResources as unknown:
@@ -309,7 +311,7 @@ class _Plan:
     def _prefix(self, line: _ForecastLine, job: PendingJob) -> str:
         if not line.place:
             return ""
-        jobs = "1 job" if line.place == 1 else f"{_roughly(line.place)} jobs"
+        jobs = "1 job" if line.place == 1 else f"{roughly(line.place)} jobs"
         return f"priority {job.priority} behind {jobs}; "
 
     def _policy_name(self, job: PendingJob) -> str:
@@ -317,10 +319,10 @@ class _Plan:
         return rules.policy(self.policy).name
 
 
-def _roughly(count: int) -> str:
+def roughly(count: int) -> str:
     """Write a count that changes rarely: exact up to 20, then rounded to tens, hundreds, ..."""
-    return str(count) if count <= EXPLAINED else f"about {_rounded(count)}"
+    return str(count) if count <= EXPLAINED else f"about {rounded(count)}"
 
 
-def _rounded(count: int) -> int:
+def rounded(count: int) -> int:
     return count if count <= EXPLAINED else round(count, 1 - len(str(count)))

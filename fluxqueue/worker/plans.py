@@ -22,9 +22,11 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
+from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.prediction.calibration import Calibration, ToldStart
 from fluxqueue.process.pacing import FORECAST_SHARE, TimeShare
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
+from fluxqueue.scheduler.drain import Drain, outlook_behind, with_drain
 from fluxqueue.scheduler.forecast import Effort, Outlook, forecast
 from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.preemption_plan import NO_PREEMPTIONS, Preemptions
@@ -83,6 +85,10 @@ class Cycle:
     preemptions: Preemptions = NO_PREEMPTIONS
 
 
+def _rules(cycle: Cycle, queue: str) -> QueueRules:
+    return cycle.queues.rules.get(queue) or QueueRules(queue)
+
+
 @dataclass(slots=True)
 class Plans:
     """Keep the promises, reservations and reports of one matcher."""
@@ -107,6 +113,8 @@ class Plans:
     calibration: Calibration = field(default_factory=Calibration)
     """How wrong expected starts were lately."""
     _first_told: dict[str, ToldStart] = field(default_factory=dict)
+    _behind: dict[str, Drain] = field(default_factory=dict)
+    """How far the jobs behind the examined ones were looked at, by queue."""
     planned: dict[str, Placement] = field(default_factory=dict)
     """The placements that the last forecast planned for waiting jobs, by UID."""
     _since_s: float = 0.0
@@ -125,7 +133,7 @@ class Plans:
         told = await outlook.read_told(tx)
         self._told = {uid: PlanReport(None, one) for uid, one in told.items()}
         self._first_told, self.calibration = await outlook.read_told_starts(tx, now)
-        self._room, self._last, self.planned = None, None, {}
+        self._room, self._last, self.planned, self._behind = None, None, {}, {}
 
     # --- around a cycle --------------------------------------------------------------------------
 
@@ -280,9 +288,46 @@ class Plans:
         self.planned = {
             uid: one.placement for uid, one in found.items() if one.placement is not None
         }
-        await self._tell(
-            cycle, {uid: one.calibrated(self.calibration, cycle.now) for uid, one in found.items()}
-        )
+        rules = {job.queue: _rules(cycle, job.queue) for job in cycle.queue}
+        depths = {name: one.policy(cycle.policy).queue_depth for name, one in rules.items()}
+        found, drains = with_drain(cycle.queue, found, cycle.now, depths)
+        found = {uid: one.calibrated(self.calibration, cycle.now) for uid, one in found.items()}
+        await self._tell(cycle, found)
+        for name, drain in drains.items():
+            if drain.passed == depths[name]:
+                drain = self._behind.get(name) or drain
+                await self._tell_behind(rules[name], drain, cycle.now, found)
+
+    async def _tell_behind(
+        self, rules: QueueRules, drain: Drain, now: int, found: Mapping[str, Outlook]
+    ) -> None:
+        """Show the expected start to a slice of the jobs behind the first ones of a queue."""
+        news: dict[str, Outlook] = {}
+        async with self.context.database.begin() as tx:
+            await check_term(tx, self.role, self.term)
+            rows = await outlook.read_behind(tx, rules.name, drain.last)
+            for row in rows:
+                new = outlook_behind(row.priority, drain, rules)
+                old = Outlook(row.expected_start, row.reason, new.wait_reason, row.position)
+                new = new.calibrated(self.calibration, drain.now)
+                if row.uid not in found and not new.is_as_good_as(old, now):
+                    news[row.uid] = new
+                planned_s = row.duration_s or rules.planned_s
+                drain.pass_by((-row.priority, row.place), row.size * planned_s)
+            await self._store(tx, news, ())
+        # The next forecast goes on behind this slice, and after the last one begins anew.
+        self._behind[rules.name] = drain
+        if len(rows) < outlook.SLICE:
+            del self._behind[rules.name]
+
+    async def _store(
+        self, tx: Transaction, news: Mapping[str, Outlook], dropped: Sequence[str]
+    ) -> None:
+        """Write what jobs are shown, and remember what that was first."""
+        await outlook.store_outlooks(tx, news, dropped)
+        for uid, one in news.items():
+            if one.told is not None:
+                self._first_told.setdefault(uid, one.told)
 
     async def _tell(self, cycle: Cycle, found: Mapping[str, Outlook]) -> None:
         reasons = {job.uid: reason for job, reason in cycle.decisions.waiting}
@@ -302,12 +347,10 @@ class Plans:
             else:
                 told[uid], news[uid] = PlanReport(reason, new, cycle.now), new
         coming = cycle.decisions.provisioning
-        dropped = [uid for uid in self._told if uid not in told and uid not in coming]
+        looked_at = {job.uid for job in cycle.queue} - coming
+        dropped = [uid for uid in self._told if uid not in told and uid in looked_at]
         if news or dropped:
             async with self.context.database.begin() as tx:
                 await check_term(tx, self.role, self.term)
-                await outlook.store_outlooks(tx, news, dropped)
-            for uid, one in news.items():
-                if one.told is not None:
-                    self._first_told.setdefault(uid, one.told)
+                await self._store(tx, news, dropped)
         self._told = told

@@ -308,6 +308,7 @@ LIMITS = {
     "db/sql/31_dependencies.sql": {"1000": "dependents of one job"},
     "db/queries/dependencies.sql": {":limit": "circles around one job"},
     "db/queries/learned.sql": {":most": "TEMPLATES_MAX"},
+    "db/queries/outlook.sql": {":slice": "rows that get an expected start, in slices"},
     "db/queries/queue_snapshot.sql": {
         "coalesce(q.queue_depth, :depth)": CROWDS,
         ":of_all": "OF_ALL",

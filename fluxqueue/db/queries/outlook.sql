@@ -8,6 +8,17 @@ UNION ALL SELECT uid, latest_start, nodes, false FROM expected_starts
 SELECT uid, extract(epoch FROM expected_start)::bigint AS starts_at, reason, wait_reason, position
 FROM fluxjobs WHERE state = 'Pending' AND expected_start IS NOT NULL
 
+-- name: read_behind
+-- The next :slice FluxJobs of a queue behind a turn, in their order, with what they are shown.
+-- Those of full users wait for something else.
+SELECT uid, size, duration_s, priority, place, reason, position,
+       extract(epoch FROM expected_start)::bigint AS expected_start
+FROM fluxjobs
+WHERE queue = :queue AND state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL
+  AND NOT is_deleting AND result IS NULL AND wait_reason IS DISTINCT FROM 'OverLimit'
+  AND priority <= :priority AND (priority < :priority OR place > :place)
+ORDER BY priority DESC, place LIMIT :slice
+
 -- name: jobids_of_running
 -- The jobid of everything that holds resources.
 SELECT f.uid, f.jobid FROM allocations a JOIN fluxjobs f USING (uid) WHERE a.is_live

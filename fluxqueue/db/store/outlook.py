@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
@@ -31,6 +31,9 @@ STILL_WAITING = ("Pending", "Reserved", PREEMPTING, PROMISED, EXCUSED, DELAYED)
 """Events after which a FluxJob waits as before: its promise still stands."""
 
 WEEK_S = 7 * 86_400
+SLICE = 1_000
+"""FluxJobs behind the examined ones that are read at once."""
+
 OF_USER = 200
 """True starts of one user that are read: the newest ones of the last week."""
 
@@ -80,6 +83,27 @@ async def store_true_starts(tx: Transaction, uids: Sequence[str], now: int) -> N
     """Write down that FluxJobs have started which were shown when they would."""
     if uids:
         await tx.execute(Q.store_true_starts, uids=sorted(uids), now=now)
+
+
+class BehindRow(NamedTuple):
+    """A FluxJob behind those that a cycle examines, and what it is shown."""
+
+    uid: str
+    size: int
+    duration_s: int | None
+    priority: int
+    place: int
+    reason: str
+    position: int | None
+    expected_start: int | None
+
+
+async def read_behind(tx: Transaction, queue: str, turn: tuple[int, int]) -> list[BehindRow]:
+    """Return the next FluxJobs of a queue behind a turn, a slice of them, in their order."""
+    falling, place = turn
+    return await tx.fetch(
+        Q.read_behind, BehindRow, queue=queue, priority=-falling, place=place, slice=SLICE
+    )
 
 
 async def read_jobids(tx: Transaction) -> dict[str, int]:

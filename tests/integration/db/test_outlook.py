@@ -192,6 +192,32 @@ async def test_beyond_the_depth_nothing_is_estimated(rows: Rows) -> None:
     assert found["d"][1] is None
 
 
+async def test_jobs_behind_those_that_a_cycle_examines_have_a_start_too(rows: Rows) -> None:
+    """Slice by slice, at the pace of the planned ones, and only where it has changed."""
+    rows.settings = replace(rows.settings, queue_depth=4, forecast_interval_s=0.0)
+    now = start_of_hour(rows)
+    await rows.add_nodes(cpu_node("n0"))
+    # One user, so a cycle looks at the first 20.
+    waiting = [f"w{number:02}" for number in range(26)]
+    hour = request(1, cpu=4, duration_s=HOUR_S)
+    await rows.see(workload("a", hour))
+    await rows.match()
+    await rows.see(*(workload(uid, hour) for uid in waiting))
+    for _ in range(3):
+        await rows.match()
+        cast("ManualClock", rows.clock).advance(PATIENCE_S)
+    found = await told(rows)
+    assert [found[uid][1] for uid in waiting] == [now + (1 + n) * HOUR_S for n in range(26)]
+    assert found["w25"][0] == "priority 0 behind about 20 jobs"
+    assert await rows.value("SELECT count(*) FROM told_starts WHERE started_at IS NULL") == 26
+    before = await versions(rows)
+    await rows.match()
+    await rows.begin_term()
+    await rows.match()
+    after = await versions(rows)
+    assert [after[uid] for uid in waiting[1:]] == [before[uid] for uid in waiting[1:]]
+
+
 async def test_work_without_a_limit_is_named(rows: Rows) -> None:
     """The start is expected and not promised, and the reason names the job without a limit."""
     now = rows.clock.now_s()
