@@ -51,6 +51,7 @@ class WorkloadFacts:
     is_placeable : its pod template may name the node of each index, for pods to come.
     is_whole : its pods are in a PodGroup of Kubernetes. While one of them is gated, kube-scheduler
         holds all of them back.
+    priority_class : the class that its pods name, if ``is_placeable``.
     restarts_on_loss : if a pod is lost with its node, all pods start again.
     spare_failures : how many of its pods may be deleted before it counts as failed. None: any
         number.
@@ -89,6 +90,7 @@ class WorkloadFacts:
     is_pinnable: bool = False
     is_placeable: bool = False
     is_whole: bool = False
+    priority_class: str = ""
     restarts_on_loss: bool = False
     spare_failures: int | None = None
     start_timeout_s: int | None = None

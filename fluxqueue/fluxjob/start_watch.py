@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -76,12 +76,14 @@ class StartRules:
     ``unschedulable_s``: seconds until an unbound pod is given another node. ``timeout_s``: seconds
     until a workload that has not started returns to the queue, 0 for no limit. ``is_asked``: its
     author or its queue has set this limit. ``tries_max``: after so many tries it is held.
+    ``binds_groups``: placed gangs are bound in PodGroups that fluxqueue makes.
     """
 
     unschedulable_s: float = 5.0
     timeout_s: float = 300.0
     is_asked: bool = False
     tries_max: int = 5
+    binds_groups: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,7 @@ class StartFacts:
     ``refused``: nodes that refused one of its pods since its nodes were allocated. ``spare``: how
     many of its pods may be deleted, None for any number. ``can_requeue``: it can be suspended.
     ``has_started``: all of its pods have run. ``is_whole``: kube-scheduler treats them as one.
+    ``is_placed``: its pods come with their nodes.
     """
 
     waited_s: float
@@ -176,6 +179,7 @@ class StartFacts:
     can_requeue: bool = True
     has_started: bool = False
     is_whole: bool = False
+    is_placed: bool = False
     past: Starting | None = None
 
 
@@ -187,7 +191,7 @@ class StartDecision:
     of an earlier look, if they are still there. ``refuse``: UIDs of pods on nodes that the next try
     avoids. ``must_requeue``: the whole workload returns to the queue.
     ``must_ask``: read from the API server why pods are missing. ``look_in_s``: seconds until
-    the next look, None for no further look.
+    the next look, None for no further look. ``must_release``: look at the PodGroup of its pods.
     """
 
     starting: Starting | None = None
@@ -199,6 +203,7 @@ class StartDecision:
     must_ask: bool = False
     look_in_s: float | None = None
     has_started: bool = False
+    must_release: bool = False
 
 
 @dataclass(slots=True)
@@ -220,6 +225,14 @@ def judge_start(facts: StartFacts, rules: StartRules, now_s: float) -> StartDeci
     ----------
     now_s : epoch seconds of this look.
     """
+    decision, group_in_s = _judge_pods(facts, rules, now_s), _look_at_group_in_s(facts, rules)
+    if group_in_s is None or decision.must_requeue:
+        return decision
+    looks = [one for one in (decision.look_in_s, group_in_s) if one]
+    return replace(decision, must_release=group_in_s == 0, look_in_s=min(looks, default=None))
+
+
+def _judge_pods(facts: StartFacts, rules: StartRules, now_s: float) -> StartDecision:
     found = _sort(facts)
     if found.unbound:
         return _unbound(facts, found, rules, now_s)
@@ -236,6 +249,23 @@ def judge_start(facts: StartFacts, rules: StartRules, now_s: float) -> StartDeci
     if found.missing and facts.waited_s >= rules.unschedulable_s:
         return _missing(facts, found, rules, now_s)
     return _slow(facts, found, rules, now_s)
+
+
+def _look_at_group_in_s(facts: StartFacts, rules: StartRules) -> float | None:
+    """Return in how many seconds the PodGroup of a gang must be looked at, 0 for now, or None.
+
+    Its pods wait without a word if the group is gone, or if it asks for more pods than there are.
+    That is so after some have ended, for a pod that replaces another one.
+    """
+    waiting = [pod for pod in facts.pods if pod.fact.node is None and not pod.fact.is_gated]
+    if not (rules.binds_groups and facts.is_whole and facts.is_placed and waiting):
+        return None
+    left_s = rules.unschedulable_s - facts.waited_s
+    if left_s <= 0:
+        return 0.0
+    # At a start nothing is planned: most pods run at once. The sweep finds those that are slow.
+    is_bound = facts.has_started or len(waiting) < len(facts.pods)
+    return left_s + 0.1 if is_bound else None
 
 
 def retry_delay_s(tries: int) -> int:

@@ -246,6 +246,13 @@ class Settings:
         " (docs/admin/operations.md)",
         choices=("drop", "keep"),
     )
+    bind_gangs: str = _setting(
+        "pods",
+        "FLUXQUEUE_BIND_GANGS",
+        "how kube-scheduler binds placed gangs: pod by pod, or all or none, by a PodGroup of"
+        " Kubernetes 1.37 (docs/user/groups.md)",
+        choices=("pods", "group"),
+    )
     # Kubernetes API
     kube_concurrency: int = _setting(
         20, "FLUXQUEUE_KUBE_CONCURRENCY", "API requests at once", low=1, high=500
@@ -458,6 +465,11 @@ class Settings:
     def drops_managed_fields(self) -> bool:
         """Return whether released pods of Jobs are stored without the owners of their fields."""
         return self.pod_managed_fields == "drop"
+
+    @property
+    def binds_groups(self) -> bool:
+        """Return whether placed gangs start in a PodGroup of Kubernetes, where it has those."""
+        return self.bind_gangs == "group"
 
     def __post_init__(self) -> None:
         """Refuse combinations that cannot work."""

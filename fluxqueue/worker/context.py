@@ -15,6 +15,7 @@ from fluxqueue.process.endpoint import Heartbeats
 from fluxqueue.process.pacing import Lately
 from fluxqueue.process.settings import Settings
 from fluxqueue.worker.creation_failures import CreationFailures
+from fluxqueue.worker.gang_groups import GangGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class WorkerContext:
     ``starts``: the jobs that this worker has released by their pod templates alone, within the time
     between two status updates.
     ``liveness``: when each loop last succeeded. ``failures``: why pods are not created.
+    ``groups``: PodGroups of Kubernetes for gangs.
     ``placement_key``: shared with the webhook (``workload.index_placement``). Empty: each pod of an
     Indexed BatchJob is ungated by itself.
     """
@@ -38,12 +40,14 @@ class WorkerContext:
     starts: Lately = field(init=False)
     liveness: Liveness = field(init=False)
     failures: CreationFailures = field(init=False)
+    groups: GangGroups = field(init=False)
 
     def __post_init__(self) -> None:
         starts = Lately(self.clock, self.settings.status_interval_s)
         object.__setattr__(self, "starts", starts)
         object.__setattr__(self, "liveness", Liveness(self.clock, self.identity))
         object.__setattr__(self, "failures", CreationFailures(self.client, self.clock))
+        object.__setattr__(self, "groups", GangGroups(self.client, self.clock))
 
     @property
     def patience_s(self) -> float:

@@ -40,6 +40,7 @@ def start_rules(settings: Settings) -> StartRules:
         unschedulable_s=settings.unschedulable_s,
         timeout_s=settings.start_timeout_s,
         tries_max=settings.start_tries,
+        binds_groups=settings.binds_groups,
     )
 
 

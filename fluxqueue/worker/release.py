@@ -4,7 +4,8 @@ R goes into the FluxJob's status first. Then the BatchJob is released. If all it
 node, the same patch adds the node to its pod template and removes our gate. If many of these start
 at once, their status updates and Events are deferred. Until then the template shows the same. If
 its pods know their indexes, the patch adds the node of each index, with a proof for the webhook
-(``workload.index_placement``).
+(``workload.index_placement``). A PodGroup of Kubernetes can bind them all or none
+(``gang_groups``).
 
 Other objects that can be suspended (``kinds.suspended_owner``) are released by their own field. If
 a row requires that its object is suspended or deleted, this task does that. The result is recorded
@@ -106,6 +107,7 @@ def _told_later(
         one.uid
         for one in pending
         if one.wanted is not None
+        and not one.wanted.needs_group
         and (one.wanted.pin is not None or _sealed(context, one.wanted) is not None)
         and (row := rows.get(one.uid)) is not None
         and row.is_first
@@ -130,6 +132,7 @@ async def _release(
     # shows the node.
     if row is not None and row.version > row.written_version and not is_put_off:
         written = await write_status(context.client, row)
+    wanted = await _grouped(context, wanted)
     try:
         stored = await _make(context, wanted, row)
     except NotFound:
@@ -158,8 +161,24 @@ async def _release(
         pinned_to=wanted.pin.name if wanted.pin else None,
         is_put_off=is_put_off,
         written=written,
-        is_placed=placement is not None,
+        is_placed=placement is not None or wanted.is_sent,
     )
+
+
+async def _grouped(context: WorkerContext, wanted: DesiredState) -> DesiredState:
+    """Make the PodGroup of a gang, and have its placement name it.
+
+    The group is there before its first pod. While pods of it wait, it is made or corrected again.
+    """
+    group = ""
+    if wanted.group is not None and context.settings.binds_groups and context.placement_key:
+        group = await context.groups.ensure(wanted.namespace, wanted.group)
+    if wanted.placement is None:
+        return wanted
+    if wanted.needs_group and not group:
+        # Each pod comes gated: one that its node refuses can be sent elsewhere.
+        return replace(wanted, placement=None)
+    return replace(wanted, placement=replace(wanted.placement, group=group))
 
 
 def _sealed(context: WorkerContext, wanted: DesiredState) -> str | None:

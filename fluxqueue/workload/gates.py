@@ -197,11 +197,13 @@ def repinned(old: Object, new: Object) -> Object:
     return edited(new, {place: selector})
 
 
-def placed_pod(pod: Object, *, to: Destination, jobid: int | str, nodes: str) -> Object:
+def placed_pod(
+    pod: Object, *, to: Destination, jobid: int | str, nodes: str, group: str = ""
+) -> Object:
     """Return a gated pod as it is released at its creation: with its node, without the gate.
 
     The parameters are those of ``release_patches.ungate_patch``. The pod requires no node affinity
-    of its own.
+    of its own. ``group``: the PodGroup that it joins, unless it is in one already.
     """
     changes: dict[Path, Any] = {
         ("spec", "schedulingGates"): without_gate(pod["spec"]),
@@ -211,6 +213,8 @@ def placed_pod(pod: Object, *, to: Destination, jobid: int | str, nodes: str) ->
         # Without the label, the pod is not sent here again after the changes of other webhooks.
         (*MARKS, labels.PLACED): None,
     }
+    if group and at(pod, ("spec", "schedulingGroup")) is None:
+        changes["spec", "schedulingGroup"] = {"podGroupName": group}
     pinned = pinned_to(to)
     if "nodeSelector" in pinned:
         changes["spec", "nodeSelector", labels.HOSTNAME] = to.hostname

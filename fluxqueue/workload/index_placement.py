@@ -58,6 +58,8 @@ class IndexPlacement:
     records no owners of their fields at later updates either, which is a fifth of what a pod costs
     it. Kubernetes documents the reset ("Clearing managedFields"). A server-side apply begins them
     again. No author applies a pod that the Job controller makes.
+
+    ``group``: the PodGroup that its pods name (``gang_group``). Empty: they are bound one by one.
     """
 
     jobid: int
@@ -66,6 +68,7 @@ class IndexPlacement:
     until_s: float
     is_by_name: bool = False
     drops_managed_fields: bool = False
+    group: str = ""
 
 
 def plan_placement(
@@ -98,6 +101,7 @@ def seal(placement: IndexPlacement, uid: str, key: bytes) -> str | None:
         "until": placement.until_s,
         "byName": placement.is_by_name,
         "dropManagedFields": placement.drops_managed_fields,
+        **({"group": placement.group} if placement.group else {}),
     }
     text = orjson.dumps(body).decode()
     sealed = f"{_proof(text, uid, key)} {text}"
@@ -136,9 +140,10 @@ def _parse(text: str) -> IndexPlacement:
     # Cached: all pods of a gang are created with the same text, and it has all of their nodes.
     body = orjson.loads(text)
     nodes = tuple(name for names, each in body["nodes"] for name in _expand(names, each))
-    drops = bool(body.get("dropManagedFields"))  # a former worker does not say
+    # A former worker says neither.
+    drops, group = bool(body.get("dropManagedFields")), str(body.get("group", ""))
     return IndexPlacement(
-        int(body["job"]), nodes, body["uses"], body["until"], body["byName"], drops
+        int(body["job"]), nodes, body["uses"], body["until"], body["byName"], drops, group
     )
 
 
@@ -190,7 +195,9 @@ def placed_by_proof(
         return None
     node = placement.nodes[index]
     to = Destination(node, node, is_labelled_index=not placement.is_by_name)
-    placed = placed_pod(pod, to=to, jobid=placement.jobid, nodes=_all_nodes(placement))
+    placed = placed_pod(
+        pod, to=to, jobid=placement.jobid, nodes=_all_nodes(placement), group=placement.group
+    )
     drops = placement.drops_managed_fields
     return edited(placed, {("metadata", "managedFields"): None}) if drops else placed
 

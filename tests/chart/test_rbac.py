@@ -247,6 +247,12 @@ def test_worker_protects_nodes_on_request_only() -> None:
     assert _rights(f"{RELEASE}-worker", values) == {"*": expected} | PLACEHOLDERS
 
 
+def test_worker_makes_pod_groups_on_request_only() -> None:
+    values = {"settings": {"FLUXQUEUE_BIND_GANGS": "group"}}
+    expected = WORKER | {("scheduling.k8s.io", "podgroups", (), ("create", "get", "patch"))}
+    assert _rights(f"{RELEASE}-worker", values) == {"*": expected} | PLACEHOLDERS
+
+
 def test_worker_taints_nodes_on_request_only() -> None:
     values = {"sharingPolicies": {"taintNodes": True}}
     expected = WORKER | {("", "nodes", (), ("get", "patch"))}

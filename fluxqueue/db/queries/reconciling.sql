@@ -147,8 +147,8 @@ EXISTS (SELECT FROM allocations c JOIN allocation_slots o ON o.allocation_id = c
 -- name: pending_releases
 -- Rows with a pending release, and where their pods go, while a controller compares rows and
 -- cluster. The template of a BatchJob that is not suspended cannot be changed any more. After a start
--- that failed each pod is gated, so that one of them can be sent elsewhere. The same where
--- kube-scheduler chooses among several nodes.
+-- that failed each pod is gated, so that one of them can be sent elsewhere, unless all of them are
+-- bound together (is_retry). The same where kube-scheduler chooses among several nodes.
 SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
        f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.pinned_to, f.is_placed, f.observed,
        f.jobid, f.size,
@@ -168,14 +168,17 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
                  WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned'
                  HAVING count(DISTINCT s.node) = 1) s
            LEFT JOIN nodes n ON n.name = s.node) END AS pin,
-       CASE WHEN f.observed ?& '{is_placeable,is_suspended}' AND NOT f.start ? 'tries'
+       CASE WHEN f.observed ?& '{is_placeable,is_suspended}'
                  AND f.state IN ('Allocated', 'Running') AND NOT -- include: has_choice
             THEN (
            SELECT jsonb_agg(jsonb_build_array(s.number, -- include: destination
                                               , s.resources) ORDER BY s.number)
            FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
            LEFT JOIN nodes n ON n.name = s.node
-           WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned') END AS places
+           WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned') END AS places,
+       f.is_placed AND (f.is_started OR EXISTS (
+           SELECT FROM pods p WHERE p.workload_uid = f.uid AND p.node IS NOT NULL)) AS is_bound,
+       f.start ? 'tries' AS is_retry
 FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
   AND f.release_at IS NOT NULL AND fluxqueue_is_observed()
 
@@ -190,6 +193,7 @@ UPDATE fluxjobs f SET
     expected_start = CASE WHEN NOT fluxjob_lives(r.state) THEN NULL ELSE f.expected_start END,
     reconcile_at = CASE WHEN r.is_done THEN now() + make_interval(secs => r.look_in_s)
                         ELSE f.reconcile_at END,
+    release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END,
     start = fluxqueue_with(f.start, 'trouble', nullif(coalesce(r.starting, f.start -> 'trouble'), '{}'))
             - CASE WHEN r.is_started THEN 'tries' ELSE '' END,
     is_started = f.is_started OR r.is_started,
@@ -198,7 +202,7 @@ UPDATE fluxjobs f SET
                          ELSE f.status_due_at END
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, state text, reason text, lacking int, has_run bool, is_done bool,
-    look_in_s float8, starting jsonb, is_started bool, is_resized bool)
+    look_in_s float8, starting jsonb, is_started bool, is_resized bool, must_release bool)
 WHERE f.uid = r.uid
 
 -- name: show_resized

@@ -20,6 +20,7 @@ from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.process.pacing import STATUS_PATIENCE
+from fluxqueue.workload.gang_group import GangGroup
 from fluxqueue.workload.index_placement import IndexPlacement, plan_placement
 from fluxqueue.workload.references import Reference, read_reference
 
@@ -34,8 +35,10 @@ class DesiredState:
     released before. ``is_authors``: its author has suspended it. If the object is not suspended,
     the author has resumed it meanwhile. The controller must see that before anything suspends the
     object again. ``placement``: where the pod of each index goes, which its pod template is to
-    have. ``is_placed``: its template may have that of an earlier release. ``owner``: where it is,
-    for a kind without an entry in ``workload.kinds``.
+    have. ``is_placed``: its template may have that of an earlier release. ``is_sent``: its template
+    has its placement, and its pods come. ``group``: the PodGroup of the pods that are placed.
+    ``needs_group``: its pods are placed only in that. ``owner``: where it is, for a kind without an
+    entry in ``workload.kinds``.
     """
 
     uid: str
@@ -51,6 +54,9 @@ class DesiredState:
     owner: Reference | None = None
     placement: IndexPlacement | None = None
     is_placed: bool = False
+    is_sent: bool = False
+    group: GangGroup | None = None
+    needs_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,8 @@ class ReleaseRow:
     """A row with a pending release.
 
     ``members``: UIDs and names of its pods. ``pin``: where the one node of all its slots is.
-    ``places``: number, destination and resources of each slot.
+    ``places``: number, destination and resources of each slot. ``is_bound``: one of its placed pods
+    is bound to a node. ``is_retry``: an earlier start of it failed.
     """
 
     uid: str
@@ -95,6 +102,8 @@ class ReleaseRow:
     members: Sequence[tuple[str, str]] | None
     pin: Sequence[Any] | None
     places: Sequence[Any] | None
+    is_bound: bool
+    is_retry: bool
 
 
 async def read_pending_releases(database: Database, uids: Collection[str]) -> list[PendingRelease]:
@@ -128,12 +137,16 @@ def _wanted(row: ReleaseRow, facts: WorkloadFacts) -> DesiredState | None:
         if pin is not None:
             # Sent again it must change nothing: the BatchJob may run, and its template be fixed.
             return DesiredState(*name, pin=pin, is_pinned=is_pinned and row.pinned_to != pin.name)
+        placement, is_sent = _placement(row), is_placed and not facts.is_suspended
         return DesiredState(
             *name,
             is_pinned=is_pinned and facts.is_suspended,
-            placement=_placement(row),
+            placement=placement,
             # An interrupted release may have left a placement, too.
             is_placed=facts.is_placeable and facts.is_suspended,
+            is_sent=is_sent,
+            group=_group(row, facts) if placement is not None or is_sent else None,
+            needs_group=row.is_retry,
         )
     is_authors = row.author_hold in {AUTHOR, SUSPENDED}
     is_waiting = FluxJobState(row.state).is_waiting
@@ -158,6 +171,15 @@ def _placement(row: ReleaseRow) -> IndexPlacement | None:
     slots = [(Destination(*to), {k: int(n) for k, n in has.items()}) for _, to, has in places]
     # The time counts from the decision: a release that is sent twice writes the same text.
     return plan_placement(row.jobid, slots, row.allocated_s)
+
+
+def _group(row: ReleaseRow, facts: WorkloadFacts) -> GangGroup | None:
+    """Return the PodGroup that binds all of its pods or none, or None for a single pod."""
+    if row.size < 2:
+        return None
+    # Pods that have ended do not count for kube-scheduler.
+    least = 1 if row.is_bound else max(1, min(row.size, facts.wanted))
+    return GangGroup(row.uid, row.workload_name, least, facts.priority_class)
 
 
 @dataclass(frozen=True, slots=True)

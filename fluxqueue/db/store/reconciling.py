@@ -314,6 +314,7 @@ def _tell_start(
     looks += [starts_in_rows.placing_left_s(row)] if decision.is_kept else []
     change.look_in_s = min(looks, default=None)
     change.is_started = start.has_started and not row.is_started
+    change.must_release = start.must_release
     starting = {} if start.starting is None else start.starting.to_json()
     if starting != (row.starting or {}):
         change.starting = starting

@@ -25,6 +25,7 @@ class ReconciledRow:
     ``has_run``: it is known to have started. ``is_done``: it has no pending look any more, or the
     next one is due in ``look_in_s`` seconds. ``starting``: what keeps its pods from running, empty
     for nothing. ``is_started``: all of its pods have run. ``is_resized``: it holds other slots.
+    ``must_release``: its PodGroup must be looked at.
     """
 
     uid: str
@@ -37,6 +38,7 @@ class ReconciledRow:
     starting: Mapping[str, Any] | None = None
     is_started: bool = False
     is_resized: bool = False
+    must_release: bool = False
 
 
 @dataclass(slots=True)

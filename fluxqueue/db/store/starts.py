@@ -69,7 +69,7 @@ def judge(
     # Until its object is resumed no pod can be there. A refused release is reported by itself.
     if row.facts.is_suspendable and row.released_generation is None:
         return NOT_JUDGED
-    facts = _facts(row, decision, holders)
+    facts = _facts(row, decision, holders, rules)
     return judge_start(facts, rules_of(row, rules), float(row.now_s))
 
 
@@ -95,6 +95,7 @@ def _facts(
     row: WorkloadRow,
     decision: FollowDecision,
     holders: Mapping[str, StoredSlot],
+    rules: StartRules,
 ) -> StartFacts:
     left = set(decision.give_back)
     kept = [s for s in row.slots if s.state != "returned" and s.number not in left]
@@ -110,6 +111,9 @@ def _facts(
     # While a template names the nodes, a new pod would be sent to the same place.
     its = row.facts
     may_delete = its.replaces_pods and row.pinned_to is None and not is_placing(row)
+    # The others of its PodGroup would wait for a pod that is sent elsewhere by itself.
+    is_one = rules.binds_groups and row.is_placed and its.is_whole
+    may_delete = may_delete and not (is_one and not any(pod.node for pod in row.pods))
     spare = its.spare_failures
     return StartFacts(
         waited_s=float(row.released_s or 0),
@@ -121,6 +125,7 @@ def _facts(
         can_requeue=its.is_suspendable,
         has_started=row.is_started,
         is_whole=its.is_whole,
+        is_placed=bool(row.is_placed),
         past=Starting.from_json(row.starting),
     )
 

@@ -72,6 +72,8 @@ class BatchJobKind(AdmittedJob, WorkloadKind):
 
     def facts(self, workload: Object, common: WorkloadFacts) -> WorkloadFacts:
         comes_gated = self._comes_gated(workload)
+        is_placeable = not comes_gated and pinning.is_placeable(workload)
+        class_name = self.pod_spec(workload).get("priorityClassName") or ""
         return replace(
             common,
             replaces_pods=True,
@@ -79,7 +81,8 @@ class BatchJobKind(AdmittedJob, WorkloadKind):
             waits_gated=said_on(workload, labels.WAIT) == labels.GATED,
             is_sweep=self.is_sweep(workload),
             is_pinnable=not comes_gated and pinning.is_pinnable(workload),
-            is_placeable=not comes_gated and pinning.is_placeable(workload),
+            is_placeable=is_placeable,
+            priority_class=class_name if is_placeable else "",
         )
 
     def _spare_failures(self, workload: Object) -> int:

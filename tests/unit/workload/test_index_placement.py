@@ -86,6 +86,18 @@ def test_a_pod_is_stored_without_the_owners_of_its_fields_if_the_placement_says_
     assert _placed(_pod(sealed=sealed)), "an API server may send none"
 
 
+def test_a_pod_joins_the_group_that_the_placement_names() -> None:
+    """A pod that is in a group already stays there: ``spec.scheduling`` of its Job asks for it."""
+    sealed = seal(replace(PLACED, group="fluxqueue-uid-gang"), "uid-gang", KEY)
+    group = {"podGroupName": "fluxqueue-uid-gang"}
+    assert _placed(_pod(sealed=sealed))["spec"]["schedulingGroup"] == group
+    own = {"podGroupName": "its-own"}
+    kept = _placed(_pod(sealed=sealed, schedulingGroup=own))
+    assert kept["spec"]["schedulingGroup"] == own
+    assert "schedulingGroup" not in _placed(_pod())["spec"]
+    assert "group" not in (seal(PLACED, "uid-gang", KEY) or ""), "it is sent again as it was"
+
+
 def test_a_placement_of_a_former_worker_holds() -> None:
     """It says nothing of managed fields, and they stay."""
     text = '{"job":7,"nodes":[["a1",2],["a2",1]],"uses":{"cpu":1},"until":9,"byName":false}'

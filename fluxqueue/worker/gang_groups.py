@@ -1,0 +1,82 @@
+"""PodGroups of Kubernetes for gangs: made before the release, and corrected while pods wait.
+
+``worker.release`` calls it. The gang starts without a group if there can be none: Kubernetes does
+not serve it, the right to make one is missing, or another object has its name. So a group is never
+the reason that a job does not start.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fluxqueue.clock import Clock
+from fluxqueue.errors import ApiError, Conflict
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.discovery import find_served
+from fluxqueue.kube.resources import ApiResource
+from fluxqueue.workload.gang_group import KIND, VERSIONS, GangGroup
+
+logger = logging.getLogger(__name__)
+
+ASK_EVERY_S = 60.0
+"""How long it is believed whether Kubernetes serves PodGroups."""
+
+
+class GangGroups:
+    """The PodGroups that this worker makes."""
+
+    def __init__(self, client: KubeClient, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self._resource: ApiResource | None = None
+        self._asked_s: float | None = None
+
+    async def ensure(self, namespace: str, wanted: GangGroup) -> str:
+        """Make or correct a group, and return its name. Empty: its pods start without it.
+
+        Raises
+        ------
+        ApiUnavailable
+            The API server cannot be reached.
+        """
+        try:
+            resource = await self._served()
+            if resource is None:
+                return ""
+            return await self._put(resource, namespace, wanted)
+        except ApiError as error:
+            self._asked_s = None  # the cluster may have been downgraded
+            _warn(namespace, wanted, str(error))
+            return ""
+
+    async def _served(self) -> ApiResource | None:
+        now_s = self._clock.monotonic_s()
+        if self._asked_s is None or now_s - self._asked_s >= ASK_EVERY_S:
+            found = await find_served(self._client, {KIND})
+            self._resource = next((one for one in found if one.version in VERSIONS), None)
+            self._asked_s = now_s
+        return self._resource
+
+    async def _put(self, resource: ApiResource, namespace: str, wanted: GangGroup) -> str:
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        try:
+            await self._client.create(resource, namespace, kind | wanted.body())
+        except Conflict:
+            stored = await self._client.get(resource, namespace, wanted.name)
+        else:
+            return wanted.name
+        if not wanted.is_made_for(stored):
+            _warn(namespace, wanted, "another object has its name. Delete that one")
+            return ""
+        if stored["metadata"].get("deletionTimestamp"):
+            _warn(namespace, wanted, "it is being deleted")
+            return ""
+        patch = wanted.correction(stored)
+        if patch is not None:
+            at = (resource, namespace, wanted.name)
+            await self._client.patch(*at, patch, kind=PatchKind.MERGE, metadata_only=True)
+        return wanted.name
+
+
+def _warn(namespace: str, wanted: GangGroup, why: str) -> None:
+    extra = {"namespace": namespace, "group": wanted.name, "job": wanted.job, "error": why}
+    logger.warning("a gang starts without a PodGroup: its pods are bound one by one", extra=extra)
