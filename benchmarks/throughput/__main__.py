@@ -20,11 +20,13 @@ from benchmarks.throughput import load, report, scenes, turnaround
 from benchmarks.throughput.ground import NODE_CPU_M, Ground, embedded_ground, real_ground
 from benchmarks.throughput.load import Load
 from benchmarks.throughput.meters import Meter, Pids
-from benchmarks.throughput.report import BYSTANDER, MANAGED, PLAIN, Measured, Run
+from benchmarks.throughput.report import BYSTANDER, GROUPED, MANAGED, PLAIN, Measured, Run
 from benchmarks.under_way import under_way
 from fluxqueue_devtools.localpg import LocalPostgres
 from fluxqueue_devtools.stack import Stack
 from fluxqueue_devtools.stack_options import StackOptions
+from tests.support import chart_rights
+from tests.support.control_plane import GATES_ENV
 
 SECTIONS = ("rates", "across", "turnaround", "gang", "owners", "latency", "sql", "resync")
 ASSETS = "KUBEBUILDER_ASSETS"
@@ -52,19 +54,23 @@ class Benchmark:
         await self._alone(gangs=True)
         for turn in range(turns):
             await self._ground.add_rights(self._folder)
-            async with self._system(turn) as stack:
+            async with self._system(turn, MANAGED) as stack:
                 await self._with(stack, is_last=turn == turns - 1)
+            if self._arguments.groups:
+                async with self._system(turn, GROUPED) as stack:
+                    await self._rates(GROUPED, self._meter(_pids_of(stack)))
             await self._ground.remove_rights()
             await self._alone(gangs=False)
 
     @asynccontextmanager
-    async def _system(self, turn: int) -> AsyncIterator[Stack]:
+    async def _system(self, turn: int, mode: str) -> AsyncIterator[Stack]:
+        how = {chart_rights.GROUPED: "group" if mode == GROUPED else "pods"}
         options = StackOptions(
-            data_dir=self._folder / f"system-{turn}",
+            data_dir=self._folder / f"system-{turn}-{mode}",
             kubeconfig=self._ground.kubeconfig,
             workers=self._arguments.workers,
             kubeconfigs=self._ground.kubeconfigs,
-            environ=self._ground.environ,
+            environ={**self._ground.environ, **how},
         )
         async with Stack(options) as stack:
             yield stack
@@ -274,6 +280,11 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=5, help="turns of bystander and managed each")
     parser.add_argument("--workers", type=int, default=1, help="worker processes")
     parser.add_argument(
+        "--groups",
+        action="store_true",
+        help="also with FLUXQUEUE_BIND_GANGS=group, on Kubernetes 1.37 with its groups on",
+    )
+    parser.add_argument(
         "--only",
         type=lambda text: text.split(","),
         default=list(SECTIONS),
@@ -288,6 +299,8 @@ def _parse() -> argparse.Namespace:
 
 
 async def _run(arguments: argparse.Namespace, folder: Path) -> bool:
+    if arguments.groups:
+        os.environ |= {chart_rights.GROUPED: "group", GATES_ENV: "groups"}
     running = asyncio.current_task()
     assert running is not None
     for number in (signal.SIGINT, signal.SIGTERM):

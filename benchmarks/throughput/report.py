@@ -15,8 +15,8 @@ from benchmarks.throughput.scenes import Gang, Resync, SqlOfJob
 from benchmarks.throughput.turnaround import STAGES, Burst, Turnarounds
 
 OURS = ("controller", "worker", "webhook", "postgres")
-PLAIN, BYSTANDER, MANAGED = "plain", "bystander", "managed"
-MODES = (PLAIN, BYSTANDER, MANAGED)
+PLAIN, BYSTANDER, MANAGED, GROUPED = "plain", "bystander", "managed", "grouped"
+MODES = (PLAIN, BYSTANDER, MANAGED, GROUPED)
 SHOWN = 0.05
 """Requests and milliseconds per Job below this are left out of the tables."""
 TEXTS_SHOWN = 25

@@ -7,6 +7,7 @@ pods one by one. The tests of a real control plane need Kubernetes 1.37 or later
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import tempfile
 from collections.abc import AsyncIterator
@@ -211,6 +212,37 @@ async def test_a_gang_that_becomes_smaller_before_it_is_bound_starts(bound_space
     await let_in(space, "smaller", 2)
 
 
+@pytest.mark.real_cluster
+async def test_a_downgrade_leaves_no_gang_behind() -> None:
+    """Kubernetes is started again without its groups: one gang runs, one waits, one comes later."""
+    if reason := missing_reason():
+        pytest.skip(reason)
+    feature = features_here().groups
+    if feature is None or "CompositePodGroup" not in feature.gates:
+        pytest.skip("this minor has no PodGroups that fluxqueue makes")
+    with tempfile.TemporaryDirectory(prefix="fluxqueue-bound-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        async with (
+            ControlPlane(options=Options(feature=feature)) as plane,
+            real_world(folder, plane, environ={**SOONER, **GROUP}) as world,
+        ):
+            space = await make_space(world)
+            await space.create(gang("runs"))
+            await in_one_group(space, "runs")
+            await space.create(gang("waits"))
+            await space.until_state("waits", "Pending")
+            await asyncio.to_thread(plane.close_gates)
+            await space.delete("runs")
+            await space.until_running("waits", 4)
+            await space.delete("waits")
+            await space.create(gang("later"))
+            pods = await space.until_running("later", 4)
+            assert not any(one["spec"].get("schedulingGroup") for one in pods)
+            await assert_invariants(world)
+            await remove_space(space)
+
+
 RACED = int(os.environ.get("FLUXQUEUE_RACED_GANGS", "60"))
 """``FLUXQUEUE_RACED_GANGS=1000`` runs more of them."""
 RACED_SIZE = 3
@@ -238,25 +270,51 @@ async def test_gangs_that_foreign_pods_race(bound_space: Space) -> None:
     if space.world.kind == "embedded":
         pytest.skip("its scheduler knows no groups")
     others = await make_space(space.world, {"fluxqueue/managed": "false"})
-    parts = PartlyBound(space)
+    parts, racing = PartlyBound(space), asyncio.create_task(race(others))
     began_s = asyncio.get_running_loop().time()
     try:
         for number in range(RACED):
             racer = {"run": {"duration": "200ms"}, "cpu": "5", "pods": RACED_SIZE}
             await space.create(gang(f"g{number}", **racer))
-            foreign = bare_pod(f"f{number}", cpu="6", run={"duration": "700ms"})
-            foreign["spec"]["nodeSelector"] = {"pool": "main"}
-            await others.create(foreign)
             if number % AT_ONCE == AT_ONCE - 1:
                 await parts.until_few_left(AT_ONCE // 2)
         await parts.until_few_left(0)
         took_s = asyncio.get_running_loop().time() - began_s
+        assert not racing.done(), "foreign pods came all the time"
         (refused,) = await space.world.rows(REFUSED, namespace=space.name, size=RACED_SIZE)
         print(f"{RACED} gangs in {took_s:.0f} s; starts with refused nodes: {refused}")
         assert not parts.found
         assert not refused["whole"], "all nodes of a gang are refused at once"
     finally:
+        racing.cancel()
+        await asyncio.gather(racing, return_exceptions=True)
         await remove_space(others)
+
+
+async def race(others: Space) -> None:
+    """Fill half of the nodes with pods that come and go, and that fluxqueue does not place."""
+    for number in itertools.count():
+        foreign = bare_pod(f"f{number}", cpu="5", run={"duration": "400ms"})
+        foreign["spec"]["nodeSelector"] = {"pool": "main"}
+        await others.create(foreign)
+        ended = [one for one in await own_pods(others) if one["status"].get("phase") == "Succeeded"]
+        for pod in ended:
+            await others.delete(pod["metadata"]["name"], PODS)
+        await until_fewer(others)
+
+
+async def own_pods(others: Space) -> list[Obj]:
+    return (await others.client.list(PODS, others.name)).items
+
+
+async def until_fewer(others: Space) -> None:
+    """Wait until no more than six foreign pods have not ended."""
+
+    async def look() -> bool:
+        pods = await own_pods(others)
+        return sum(one["status"].get("phase") != "Succeeded" for one in pods) <= 6
+
+    await eventually(look, "foreign pods end")
 
 
 class PartlyBound:

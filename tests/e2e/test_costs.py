@@ -8,6 +8,7 @@ statement for each Job fails here.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
 import urllib.request
@@ -20,8 +21,9 @@ import pytest
 import pytest_asyncio
 
 from benchmarks.throughput.meters import SqlMeter
+from tests.support.chart_rights import GROUPED
 from tests.support.e2e.health import assert_nothing_left
-from tests.support.e2e.objects import job
+from tests.support.e2e.objects import FOR_EVER, job
 from tests.support.e2e.rights import RightsWorld, kept_rights_world
 from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.waiting import eventually
@@ -75,6 +77,9 @@ class Work:
     statements: float
 
 
+IN_A_GROUP = {"worker create podgroups": 1} if os.environ.get(GROUPED) == "group" else {}
+"""A placed gang that kube-scheduler binds as a whole."""
+
 SPREAD = {"wishes": {"match-policy": "spread"}}
 WORKS = {
     "one pod": Work(1, {}, OF_EACH, {"Job taken": 1}, STATEMENTS),
@@ -82,7 +87,7 @@ WORKS = {
     "across nodes, placed": Work(
         PODS,
         {**SPREAD, "completionMode": "Indexed"},
-        OF_EACH,
+        {**OF_EACH, **IN_A_GROUP},
         {"Job taken": 1, "Pod placed": PODS},
         STATEMENTS,
     ),
@@ -136,6 +141,30 @@ async def test_a_job_costs_no_more_than_it_did(
     assert _too_many(reviews, work.reviews) == {}
     of_each = statements.number / JOBS_AT_ONCE
     assert of_each <= work.statements, statements.by_text.most_common(20)
+
+
+LARGE = 200
+OF_A_RELEASE = {
+    "worker patch jobs": 1,
+    "worker create events": 1,
+    "worker update fluxjobs/status": 2,
+    **IN_A_GROUP,
+}
+"""Four in most runs, which is 0.02 for each pod. A second status update shows that pods run."""
+
+
+async def test_the_release_of_a_large_gang_has_no_request_for_a_pod(
+    rights: RightsWorld, space: Space
+) -> None:
+    """Kubernetes creates its pods. What we ask does not grow with them."""
+    body = job("large", pods=LARGE, cpu="100m", run=FOR_EVER, completionMode="Indexed", **SPREAD)
+    await space.create(body)
+    await space.until_running("large", LARGE)
+    asked = [one for one in rights.uses() if one.namespace == space.name and one.part == "worker"]
+    found = Counter(f"{one.part} {one.verb} {one.resource}" for one in asked)
+    print(f"requests for the release of {LARGE} pods: {dict(found)}")
+    assert {what: n for what, n in found.items() if n > OF_A_RELEASE.get(what, 0)} == {}
+    assert all(found[what] == n for what, n in IN_A_GROUP.items())
 
 
 def _too_many(found: Counter[str], allowed: Mapping[str, float]) -> dict[str, float]:

@@ -17,11 +17,11 @@ import pytest_asyncio
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.discovery import find_served
-from fluxqueue.kube.resources import DEPLOYMENTS, FLUXJOBS, NODES, PODS, PRIORITY_CLASSES
+from fluxqueue.kube.resources import DEPLOYMENTS, FLUXJOBS, JOBS, NODES, PODS, PRIORITY_CLASSES
 from fluxqueue.workload.observed_pod import is_grouped
 from fluxqueue.workload.pods import gate_index
 from tests.support.control_plane import ControlPlane, Options, features_here, missing_reason
-from tests.support.e2e.custom_kinds import define
+from tests.support.e2e.custom_kinds import RAY_CLUSTER, define
 from tests.support.e2e.group_members import (
     SIZES,
     assert_each_ran_once_in_order,
@@ -32,6 +32,7 @@ from tests.support.e2e.group_members import (
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.lives import KINDS, POD_GROUP, served_group
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.owned_pods import ASKS, pod_of, reference, template
 from tests.support.e2e.random_lives import SHORT_STEPS, live
 from tests.support.e2e.replica_sets import a_set
 from tests.support.e2e.space import Space, make_space, remove_space
@@ -302,6 +303,36 @@ async def test_a_deployment_in_a_group_starts_as_a_whole(gang_space: Space) -> N
     await space.client.delete(DEPLOYMENTS, space.name, "web", propagation="Background")
 
 
+async def test_a_ray_cluster_starts_whole_although_its_group_asks_for_less(
+    gang_space: Space,
+) -> None:
+    """KubeRay gives the group of a cluster the least workers as ``minCount``, here three of five.
+
+    On Kubernetes 1.37.2, three released pods held their nodes while the others were gated.
+    """
+    space = gang_space
+    await space.create(job("first", pods=4, cpu="13", pool="main", run=FOR_EVER))
+    await space.until_state("first", "Running")
+    await pod_group(space, "ray", 3)
+    pod = template(cpu="5", run=FOR_EVER)
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "ray"}
+    pod["metadata"]["labels"] = dict(ASKS)
+    spec = {
+        "headGroupSpec": {"template": pod},
+        "workerGroupSpecs": [{"replicas": 4, "minReplicas": 2, "template": pod}],
+    }
+    await define(space, RAY_CLUSTER)
+    meta = {"name": "ray"}
+    body = {"apiVersion": RAY_CLUSTER.api_version, "kind": RAY_CLUSTER.kind, "metadata": meta}
+    made = await space.client.create(RAY_CLUSTER, space.name, body | {"spec": spec})
+    for name in "abcde":
+        await space.create(pod_of(reference(RAY_CLUSTER, made), name, pod))
+    await space.until_state("ray", "Pending")
+    assert all(gate_index(one["spec"]) is not None for one in await own_pods(space, "abcde"))
+    await space.delete("first")
+    await until_run(space, "abcde")
+
+
 GANGS, SIZE = 30, 3
 
 
@@ -372,6 +403,26 @@ async def test_a_job_that_asks_for_its_group_stays_in_it(gang_space: Space) -> N
     wrong["spec"]["scheduling"] = topology
     with pytest.raises(ApiError, match="contradicts"):
         await space.create(wrong)
+
+
+async def test_a_job_that_changes_its_scheduling_while_it_waits(gang_space: Space) -> None:
+    """Kubernetes lets ``minCount`` change, and nothing else. All pods start together anyway."""
+    space = gang_space
+    body = job("changed", pods=3, cpu="9", pool="main", wishes={"hold": "true"}, run=FOR_EVER)
+    body["spec"]["scheduling"] = {"schedulingPolicy": {"gang": {"minCount": 3}}}
+    made = await space.create(body)
+    if "scheduling" not in made["spec"] or space.world.kind == "embedded":
+        pytest.skip("this cluster has no spec.scheduling of Jobs")
+    await space.until_state("changed", "Held")
+    at = (JOBS, space.name, "changed")
+    fewer = {"spec": {"scheduling": {"schedulingPolicy": {"gang": {"minCount": 2}}}}}
+    await space.client.patch(*at, fewer, kind=PatchKind.MERGE)
+    topology = {"schedulingConstraints": {"topology": [{"key": ZONE}]}}
+    with pytest.raises(ApiError, match="immutable"):
+        await space.client.patch(*at, {"spec": {"scheduling": topology}}, kind=PatchKind.MERGE)
+    free = {"metadata": {"annotations": {"fluxqueue/hold": None}}}
+    await space.client.patch(*at, free, kind=PatchKind.MERGE)
+    assert len(await space.until_running("changed", 3)) == 3
 
 
 @pytest.mark.real_cluster

@@ -7,6 +7,7 @@ A right that is missing shows as a refusal in the audit log, one too many as nev
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -63,6 +64,9 @@ ENVIRON = {
 }
 """What the chart sets: the controller keeps the certificates of the chart's own configuration. And
 old reviews are taken away while a test looks."""
+
+GROUPED = "FLUXQUEUE_BIND_GANGS"
+"""Set to ``group`` in the shell, it applies to the parts, and to their rights here."""
 
 
 def user_of(part: str) -> str:
@@ -121,6 +125,7 @@ def documents(*, follows_pools: bool = False) -> list[Document]:
     scaled = [{"group": "cluster.x-k8s.io", "resource": "machinedeployments"}]
     values = {
         "fullnameOverride": NAME,
+        "settings": {name: os.environ[name] for name in (GROUPED,) if name in os.environ},
         "view": {"enabled": True},
         "webhook": webhook,
         "nodePools": {

@@ -214,6 +214,14 @@ class ControlPlane:
         self._servers.pop(name).end(number)
         self._launch(name)
 
+    def close_gates(self) -> None:
+        """Start all programs but etcd again without their feature, data kept: as a downgrade."""
+        without = self._options.feature or _feature_asked_for()
+        for name in PROGRAMS[1:]:
+            flags = without.flags().get(name, ())
+            self._commands[name] = [one for one in self._commands[name] if one not in flags]
+            self.restart(name)
+
     def pause(self, name: str) -> None:
         """Freeze one program (SIGSTOP): it keeps its connections and answers nothing."""
         self._signal(name, signal.SIGSTOP)
