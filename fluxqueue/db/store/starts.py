@@ -113,7 +113,7 @@ def _facts(
     may_delete = its.replaces_pods and row.pinned_to is None and not is_placing(row)
     # The others of its PodGroup would wait for a pod that is sent elsewhere by itself.
     is_one = rules.binds_groups and row.is_placed and its.is_whole
-    may_delete = may_delete and not (is_one and not any(pod.node for pod in row.pods))
+    may_delete = may_delete and not (is_one and not any(pod.node for pod in row.pods.values()))
     spare = its.spare_failures
     return StartFacts(
         waited_s=float(row.released_s or 0),
