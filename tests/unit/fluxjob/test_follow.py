@@ -40,7 +40,7 @@ def gated(uid: str, *, index: int | None = None, is_terminating: bool = False) -
 
 
 def running(uid: str, *, is_terminating: bool = False) -> PodFact:
-    """A pod whose containers run."""
+    """A pod with containers that run."""
     return PodFact(uid, uid, "Running", False, is_terminating=is_terminating)
 
 
@@ -50,12 +50,12 @@ def whole(wanted: int) -> WorkloadProgress:
 
 
 def over(uid: str, phase: str) -> PodFact:
-    """A pod whose containers have ended."""
+    """A pod with containers that have ended."""
     return PodFact(uid, uid, phase, False)
 
 
 def own(number: int, index: int, pod: str | None = None, **more: bool) -> Slot:
-    """The slot of an index, held by a pod or by nobody."""
+    """The slot of an index, held by a pod or by none."""
     slot = free(number)[0] if pod is None else held(number, pod)
     return replace(slot, index=index, **more)
 
@@ -414,7 +414,7 @@ def test_follow(
 
 
 def test_unequal_pods_get_slots_of_their_own_kind_and_no_other() -> None:
-    """In whatever order; a pod whose kind is not there waits for one, and is lacked."""
+    """In any order. A pod without a slot of its kind waits for one, and is lacked."""
     pods = [gated("a"), gated("b"), gated("c")]
     kinds = {"a": "large", "b": "small", "c": "huge"}
     pods = [replace(pod, kind=kinds[pod.uid]) for pod in pods]
@@ -500,7 +500,7 @@ def test_who_stops_keeps_its_slots_for_pods_that_nobody_has_seen() -> None:
 
 
 def test_who_starts_anew_gives_back_the_slots_of_its_lost_pods() -> None:
-    """Nobody sees them go: their slots would be held for ever by what has ended."""
+    """No event comes for them. Their slots would be held for ever by what has ended."""
     fact = WorkloadProgress(wanted=2, is_vacating=True, restarts_on_loss=True)
     pods = [running("a", is_terminating=True), running("b")]
     gone = [replace(held(0, "a"), is_down=True), replace(held(1, "b"), is_gone=True)]
@@ -530,7 +530,7 @@ def going(uid: str) -> PodFact:
 
 
 def test_a_pod_without_a_gate_that_is_first_seen_as_it_goes_holds_a_slot() -> None:
-    """It uses its node until it is gone; who stays comes first."""
+    """It uses its node until it is gone. Pods that stay come first."""
     fact = WorkloadProgress(wanted=1, is_pinned=True)
     assert follow(RUNNING, fact, [going("a")], free(0)).assign == ((0, "a"),)
     both = follow(RUNNING, fact, [going("a"), running("b")], free(0))
