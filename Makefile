@@ -46,7 +46,7 @@ SEED ?= 1
 JOBS ?= 200
 NODES ?= 32
 POLICY ?= all
-sim: $(STAMP) ## The queue on virtual time: SEED= JOBS= NODES= POLICY= SWF=file OUT=gantt.svg
+sim: $(if $(OUT),$(STAMP),$(DEMO)) ## The queue on virtual time: SEED= JOBS= NODES= POLICY= SWF=file OUT=gantt.svg
 	$(BIN)/fluxqueue sim --seed $(SEED) --jobs $(JOBS) --nodes $(NODES) --policy $(POLICY) \
 	    $(if $(SWF),--swf "$(SWF)") $(if $(OUT),--out "$(OUT)") $(ARGS)
 

@@ -29,13 +29,18 @@ KUEUE = {
 }
 WITHOUT_MEANING = frozenset(
     {
+        "kueue.x-k8s.io/elastic-job",
+        "kueue.x-k8s.io/job-completions-equal-parallelism",
         "kueue.x-k8s.io/job-min-parallelism",
+        "kueue.x-k8s.io/podset-unconstrained-topology",
         "kueue.x-k8s.io/podset-slice-required-topology",
         "kueue.x-k8s.io/podset-slice-size",
         "kueue.x-k8s.io/podset-group-name",
     }
 )
 """Keys of Kueue that change how a workload starts, and that fluxqueue does not consider."""
+PROVISIONING = "provreq.kueue.x-k8s.io/"
+"""How the keys of ProvisioningRequests begin. They have no meaning here."""
 
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 """Label of a workload that Kueue would resume if its author created it suspended."""
@@ -97,6 +102,7 @@ class Aliases:
             meta = at(obj, path)
             said = {**_texts(meta, "annotations"), **_texts(meta, "labels")}
             left_out |= WITHOUT_MEANING & said.keys()
+            left_out |= {key for key in said if key.startswith(PROVISIONING)}
             for alias in sorted(self.keys.keys() & said.keys()):
                 ours = self.keys[alias]
                 if ours in said:

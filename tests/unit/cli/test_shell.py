@@ -31,6 +31,19 @@ def test_links_are_made_again(tmp_path: Path) -> None:
     assert (folder / "fluxqueue").exists()
 
 
+def test_python_is_that_of_the_installation(tmp_path: Path) -> None:
+    """It imports the client, as the pages for users do."""
+    write_programs(tmp_path)
+    for name in ("python", "python3"):
+        words = [
+            tmp_path / name,
+            "-c",
+            "from fluxqueue.client import Client; print(Client.__name__)",
+        ]
+        done = subprocess.run(words, capture_output=True, check=True, env={})
+        assert done.stdout == b"Client\n"
+
+
 def test_the_lines_set_up_a_shell(tmp_path: Path) -> None:
     """As pasted, also from a folder with a space in its name."""
     folder = tmp_path / "my clone" / "bin"

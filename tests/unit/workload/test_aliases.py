@@ -135,8 +135,9 @@ def test_an_error_names_what_the_author_wrote() -> None:
 
 
 def test_what_has_no_meaning_here_is_told() -> None:
-    found = Aliases().translate(job(annotations={f"{K}job-min-parallelism": "5"}), "team")
-    assert found.left_out == (f"{K}job-min-parallelism",)
+    keys = (f"{K}elastic-job", f"{K}job-min-parallelism", "provreq.kueue.x-k8s.io/maxRunSeconds")
+    found = Aliases().translate(job(annotations=dict.fromkeys(keys, "5")), "team")
+    assert found.left_out == keys
 
 
 @pytest.mark.parametrize(
