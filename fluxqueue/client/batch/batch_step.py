@@ -60,14 +60,18 @@ ln -sf srun "$run/flux"
 export PATH="$run:$PATH" FLUXQUEUE_RUN="$run"
 export FLUXQUEUE_TASKS={tasks} FLUXQUEUE_CPUS="{cpus}\""""
 _SIGNALLED = """\
-trap '{send}' TERM
+trap '{send}; again=1' TERM
 "$@" &
 script=$!
+code=
 while :; do
+again=
 wait "$script"
-code=$?
-kill -0 "$script" 2>/dev/null || exit "$code"
+now=$?
+[ "$now" = 127 ] && [ "${{code:-143}}" != 143 ] || code=$now
+[ "$again" ] || exit "$code"
 done"""
+"""A signal interrupts ``wait`` (143), or comes as it returns. Then the process is gone (127)."""
 _TO_SCRIPT = 'kill -s {signal} "$script"'
 _TO_STEPS = (
     'for step in "$run"/steps/*; do read -r srun cpus <"$step" && kill -s {signal} "$srun";'

@@ -34,16 +34,10 @@ def _notes(request: ScriptRequest) -> Iterator[str]:
     layout = request.layout
     if layout.is_one_pod and layout.tasks > 1:
         start = {"flux": "flux run"}.get(request.system, "srun")
-        yield (
-            f"the script runs once, in one pod for its {layout.tasks} tasks, and {start} starts"
-            " them. With --nodes it gets several nodes, and with --each-pod each task is a pod"
-        )
+        yield f"runs once, in one pod for {layout.tasks} tasks. {start} starts them (or --each-pod)"
     elif layout.pods > 1:
         why = "" if layout.nodes < 2 else f" on {layout.nodes} nodes"
-        yield (
-            f"the whole script runs in each of its {layout.pods} pods{why}, as srun would start it,"
-            " and srun in it starts its program once in each pod"
-        )
+        yield f"runs in each of its {layout.pods} pods{why}, as if srun had started it"
     if request.system == "slurm":
         yield from _of_slurm(request)
     if request.system == "lsf":
@@ -55,20 +49,20 @@ def _notes(request: ScriptRequest) -> Iterator[str]:
     if unset and request.system:
         yield f"not set here: {', '.join(unset)}"
     if missing := dict.fromkeys(_COMMANDS.findall(body)):
-        yield f"the script calls {', '.join(missing)}, which works only if the image has it"
+        yield f"calls {', '.join(missing)}, which works only if the image has it"
 
 
 def _of_slurm(request: ScriptRequest) -> Iterator[str]:
     """Tell where Slurm itself would do something else."""
     said = request.script.said
     if "gpus" in said and request.layout.is_one_pod and sum(request.devices.values()) > 1:
-        yield "all its GPUs are taken from one node. With --nodes they come from several"
+        yield "takes all its GPUs from one node. With --nodes they come from several"
     if said and not (said.keys() & _NO_MEMORY or request.memory or request.is_exclusive):
-        yield "it asks for no memory, so it has none of its own: add --mem (Slurm gives a default)"
+        yield "asks for no memory, so none is kept for it: add --mem"
     if "nodelist" in said and "nodes" in said:
-        yield "its pods use exactly the nodes of --nodelist. Slurm may add others"
+        yield "uses exactly the nodes of --nodelist. Slurm may add others"
     if any("aftercorr" in one.value.lower() for one in said.get("dependency", ())):
-        yield "aftercorr waits for the whole array, not for the task with the same index"
+        yield "aftercorr waits for the whole array, not for the task of its index"
 
 
 def _of_lsf(request: ScriptRequest) -> Iterator[str]:

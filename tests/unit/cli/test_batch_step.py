@@ -328,10 +328,10 @@ def test_the_pod_has_a_folder_for_srun_only_if_it_is_used() -> None:
 @pytest.mark.parametrize(
     ("header", "body", "told"),
     [
-        ("-n 4 --mem=1G", "srun app", "runs once, in one pod for its 4 tasks, and srun starts"),
+        ("-n 4 --mem=1G", "srun app", "runs once, in one pod for 4 tasks. srun starts them"),
         ("-N 2 --mem=1G", "srun app", "runs in each of its 2 pods on 2 nodes"),
         ("-n 1 --mem=1G", "app", ""),
-        ("-c 2", "app", "it asks for no memory"),
+        ("-c 2", "app", "asks for no memory"),
         ("--mem=1G", "cd $SLURM_SUBMIT_DIR; echo ${SLURM_JOB_ID} $SLURM_RESTART_COUNT",
          "not set here: SLURM_RESTART_COUNT"),
         ("--mem=1G", "echo ${SLURM_RESTART_COUNT:-0}", ""),
@@ -344,7 +344,7 @@ def test_the_pod_has_a_folder_for_srun_only_if_it_is_used() -> None:
         ("-N 2 --mem=1G", "scontrol show hostnames $SLURM_JOB_NODELIST",
          "not set here: SLURM_JOB_NODELIST"),
         ("--mem=1G -d aftercorr:4", "app", "waits for the whole array"),
-        ("-G 4 --mem=1G", "app", "taken from one node"),
+        ("-G 4 --mem=1G", "app", "takes all its GPUs from one node"),
         ("--mem=1G -w n1 -N 1-4", "app", "exactly the nodes"),
     ],
 )  # fmt: skip
