@@ -28,10 +28,10 @@ from fluxion.ledger.resource_set import ResourceSet
 from fluxion.match.search import SearchVerb
 from fluxion.matcher import FluxionMatcher
 from fluxion.model.from_nodes import graph_from_nodes
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
 GRAPHS = {"1x16": (1, 1, 16), "128x36": (8, 16, 36), "4000x64": (80, 50, 64),

@@ -18,9 +18,9 @@ from fluxqueue.cli.user.printing import cut, terminal_width
 from fluxqueue.errors import InvalidSettings
 
 if TYPE_CHECKING:
+    from fluxion.model.store import ResourceGraph
     from fluxqueue.fluxjob.levels import Levels
     from fluxqueue.fluxjob.node import NodeFact
-    from fluxqueue.graph.model.store import ResourceGraph
 
 PICTURES = (".svg", ".png")
 MEMORY_GRANULE_BYTES = 1 << 32

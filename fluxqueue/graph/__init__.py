@@ -2,7 +2,6 @@
 
 Read the packages in this order:
 
-- ``model``: what a graph is.
 - ``ledger``: what is booked on the nodes, now and later.
 - ``match``: where a request fits.
 - ``tell``: why a request can never start, or cannot start now.

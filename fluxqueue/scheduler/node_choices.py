@@ -15,12 +15,12 @@ from typing import TypeAlias
 import numpy as np
 
 from fluxqueue.fluxjob.turns import first_in_turn
+from fluxqueue.graph.arrays import Mask, Vector
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.shares.ask import Ask, Leaf, Part
-from fluxqueue.graph.model.arrays import Mask, Vector
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.lack import Lack

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxjob.request import Taint
+from fluxqueue.graph.arrays import Matrix
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.graph.model.arrays import Matrix
 from fluxqueue.policy.sharing.arithmetic import Amounts
 from fluxqueue.policy.sharing.node_grants import NodeGrant, NodeSharing
 

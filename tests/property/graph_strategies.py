@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fluxqueue.graph.model.builder import GraphBuilder, Vertex
-from fluxqueue.graph.model.store import ResourceGraph
+from fluxion.model.builder import GraphBuilder, Vertex
+from fluxion.model.store import ResourceGraph
 from fluxqueue.jobspec import Constraint, Count, Jobspec, NodeDemand, Resource
 
 STATIC_POLICIES = ["low", "high", "lonode", "hinode", "lonodex", "hinodex"]

@@ -17,10 +17,10 @@ from fluxion.formats.writers import FORMATS, jgf_document, write
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.matcher import FluxionMatcher
 from fluxion.model.from_nodes import graph_from_nodes
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.model.store import ResourceGraph
 from tests.property.graph_strategies import graphs, jobspecs
 
 QUIET = list(HealthCheck)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fluxion.formats.jgf import JgfDocument, JgfVertex
 from fluxion.match.search import SearchVerb
 from fluxion.matcher import FluxionMatcher
-from fluxqueue.graph.model.builder import Vertex, vertex_of
-from fluxqueue.graph.model.store import ResourceGraph
+from fluxion.model.builder import Vertex, vertex_of
+from fluxion.model.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.parse import parse_jobspec
 from tests.property.graph_strategies import graphs, jobspecs

@@ -13,8 +13,8 @@ from fluxion.ledger.resource_set import ResourceSet
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.search import SearchVerb
 from fluxion.matcher import FluxionMatcher
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import FluxQueueError, InsufficientResources
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from tests.property.graph_strategies import (
     EARLY_POLICIES,

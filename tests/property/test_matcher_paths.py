@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.matcher import FluxionMatcher
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec
 from tests.property.graph_strategies import (
     EARLY_POLICIES,

@@ -6,7 +6,7 @@ package shares for nodes, constraints and the table. All of it is pure.
 
 Read the packages in this order:
 
-- ``model``: a graph made of nodes, and the types that are summed up.
+- ``model``: what a graph is, how it is built, also from nodes, and the types that are summed up.
 - ``ledger``: what is booked on vertices, now and later.
 - ``formats``: graphs and resource sets as text.
 - ``match``: the walk of the reference, and the tables of whole vertices that give its answers.

@@ -28,9 +28,9 @@ from fluxion.match.by_vertices import ByVertices
 from fluxion.match.given import GivenJgf, GivenRv1
 from fluxion.match.search import GRAPH_END, SearchVerb
 from fluxion.model.pruning import DEFAULT
+from fluxion.model.store import ResourceGraph
 from fluxqueue.graph.match.matcher import MatcherVerbs
 from fluxqueue.graph.match.policy import Policy, parse_policy
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec.model import Jobspec
 
 

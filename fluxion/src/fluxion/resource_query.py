@@ -26,10 +26,10 @@ from fluxion.formats.rv1 import read_rv1
 from fluxion.formats.writers import FORMATS
 from fluxion.matcher import FluxionMatcher
 from fluxion.model.pruning import DEFAULT
+from fluxion.model.store import ResourceGraph
 from fluxion.resource_query_commands import COMMANDS, Session, read_file
 from fluxqueue.errors import FluxQueueError, InvalidSettings
 from fluxqueue.graph.match.policy import POLICIES
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import document
 
 

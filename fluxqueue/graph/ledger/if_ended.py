@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fluxqueue.graph.arrays import Matrix, Vector
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.ledger.timeline import Hold, widen
-from fluxqueue.graph.model.arrays import Matrix, Vector
 from fluxqueue.prediction.durations import planned_end
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.model.arrays import Vector
+from fluxqueue.graph.arrays import Vector
 from fluxqueue.jobspec.demand import NodeDemand
 
 Mask = npt.NDArray[np.bool_]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fluxqueue.graph.arrays import FULL_SHARE, Mask, Matrix, Vector
 from fluxqueue.graph.ledger.places import Places
-from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
-from fluxqueue.graph.model.shapes import FULL_SHARE
 
 LOG_MAX = 1 << 16
 """A longer log is cleared. Followers then count all rows once."""

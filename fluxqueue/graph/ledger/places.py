@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import TOPOLOGY_PREFIX, NodeFact
-from fluxqueue.graph.model.arrays import Vector
+from fluxqueue.graph.arrays import Vector
 
 Path: TypeAlias = tuple[str, ...]
 

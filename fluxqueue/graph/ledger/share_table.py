@@ -19,12 +19,12 @@ import numpy as np
 from fluxqueue.fluxjob.exclusive_use import ONE_POD_CLAIM, implied_capacity, is_exclusive
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.arrays import Matrix, Vector
 from fluxqueue.graph.ledger.node_masks import NodeMasks
 from fluxqueue.graph.ledger.node_table import AllocationTable, Emptiness
 from fluxqueue.graph.ledger.placement import Others, Placement
 from fluxqueue.graph.ledger.places import Path, Topology
 from fluxqueue.graph.ledger.timeline import Hold
-from fluxqueue.graph.model.arrays import Matrix, Vector
 from fluxqueue.jobspec.demand import Bundle
 
 SHARES = "node-shares"

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fluxqueue.graph.arrays import Matrix, Vector
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
-from fluxqueue.graph.model.arrays import Matrix, Vector
 from fluxqueue.prediction.durations import OVERRUN_GRACE_S, PUT_OFF_S
 
 TIME_BITS = 40

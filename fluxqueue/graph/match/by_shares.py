@@ -17,6 +17,7 @@ import numpy as np
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.request import describe
+from fluxqueue.graph.arrays import Mask, Matrix, Vector
 from fluxqueue.graph.ledger.if_ended import WhatIf
 from fluxqueue.graph.ledger.node_table import AllocationTable, Emptiness
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
@@ -38,7 +39,6 @@ from fluxqueue.graph.match.shares.filling import fill
 from fluxqueue.graph.match.shares.later import LaterDemand, Steps, first_possible
 from fluxqueue.graph.match.shares.offer import Offer, OfferView, PlaceScores
 from fluxqueue.graph.match.shares.relief import Relief, relief
-from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
 from fluxqueue.jobspec.bounds import Work
 from fluxqueue.jobspec.demand import Bundle
 from fluxqueue.jobspec.model import Jobspec

@@ -14,10 +14,10 @@ import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.times import at_utc
+from fluxqueue.graph.arrays import Mask, Matrix
 from fluxqueue.graph.ledger.placement import FOREVER, Placement, PolicyOnNode
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.match.by_shares import ByShares
-from fluxqueue.graph.model.arrays import Mask, Matrix
 from fluxqueue.graph.tell.room import permanent_use, rows_in_use
 from fluxqueue.jobspec.model import Jobspec
 from fluxqueue.prediction.durations import planned_end

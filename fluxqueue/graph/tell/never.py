@@ -14,9 +14,9 @@ import numpy as np
 from fluxqueue.fluxjob.exclusive_use import describe_exclusive
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import describe, describe_amount
+from fluxqueue.graph.arrays import Mask
 from fluxqueue.graph.match.by_shares import ByShares, describe_ask
 from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, groups
-from fluxqueue.graph.model.arrays import Mask
 from fluxqueue.graph.tell.blockers import enumerate_some
 from fluxqueue.graph.tell.words import contents, only_level, too_few_places
 from fluxqueue.jobspec.change import demands, describe_demand

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fluxqueue.graph.arrays import Matrix
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.ledger.timeline import widen
-from fluxqueue.graph.model.arrays import Matrix
 
 
 @dataclass(frozen=True, slots=True)

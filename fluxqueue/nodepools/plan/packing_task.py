@@ -15,9 +15,9 @@ import numpy as np
 
 from fluxqueue.fluxjob.exclusive_use import is_exclusive
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.arrays import Matrix, Vector
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.share_table import SHARES
-from fluxqueue.graph.model.arrays import Matrix, Vector
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import SlotKind, levels_named, moldable_counts, slot_kinds
 from fluxqueue.jobspec.shape import takes_whole_nodes as is_whole

@@ -12,9 +12,9 @@ import pytest
 from fluxion.formats.writers import write
 from fluxion.matcher import FluxionMatcher
 from fluxion.model.from_nodes import graph_from_nodes
+from fluxion.model.store import ResourceGraph
 from fluxion.resource_query import main
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.model.store import ResourceGraph
 
 JOBSPEC = """version: 9999
 resources: [{type: slot, count: 1, label: default, with: [{type: core, count: 2}]}]

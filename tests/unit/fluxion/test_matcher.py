@@ -10,7 +10,9 @@ from fluxion.formats.writers import write
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.match.search import GRAPH_END, SearchVerb
 from fluxion.matcher import FluxionMatcher
+from fluxion.model.builder import GraphBuilder, Vertex
 from fluxion.model.from_nodes import graph_from_nodes
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import (
     InsufficientResources,
     InvalidInput,
@@ -20,8 +22,6 @@ from fluxqueue.errors import (
 )
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.match.policy import parse_policy
-from fluxqueue.graph.model.builder import GraphBuilder, Vertex
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Constraint, Count, Jobspec, NodeDemand, Resource
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluxion.formats.writers import jgf_vertex
-from fluxqueue.graph.model.store import ResourceGraph
+from fluxion.model.store import ResourceGraph
 
 DOWN = 1
 """Fluxion's ``status`` of a vertex that may not be used. The status "up" is left out."""

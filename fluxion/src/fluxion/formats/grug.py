@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 from xml.parsers import expat
 
+from fluxion.model.builder import GraphBuilder
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.graph.model.builder import GraphBuilder, collection_paused
-from fluxqueue.graph.model.store import ResourceGraph
+from fluxqueue.graph.ledger.shares import collection_paused
 from fluxqueue.jobspec import document
 
 MAX_BYTES = 4 << 20

@@ -23,10 +23,11 @@ from fluxion.formats.jgf_text import (
     read_edges,
     split_objects,
 )
+from fluxion.model.builder import MAX_SIZE, GraphBuilder, Vertex
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidGraph, InvalidInput
-from fluxqueue.graph.model.arrays import Vector
-from fluxqueue.graph.model.builder import MAX_SIZE, GraphBuilder, Vertex, collection_paused
-from fluxqueue.graph.model.store import ResourceGraph
+from fluxqueue.graph.arrays import Vector
+from fluxqueue.graph.ledger.shares import collection_paused
 from fluxqueue.jobspec import document, idset
 
 MAX_BYTES = 1 << 30

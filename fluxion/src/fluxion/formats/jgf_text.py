@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fluxqueue.graph.model.arrays import Vector
+from fluxqueue.graph.arrays import Vector
 
 MAX_FORMS = 1000
 """Number of forms to remember.

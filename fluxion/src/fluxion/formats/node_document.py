@@ -6,11 +6,11 @@ Called where a cluster's graph follows its nodes. Pure.
 from __future__ import annotations
 
 from fluxion.formats.jgf import JgfDocument, JgfVertex
+from fluxion.model.builder import vertex_of
 from fluxion.model.from_nodes import graph_from_nodes
+from fluxion.model.store import ResourceGraph
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.model.builder import vertex_of
-from fluxqueue.graph.model.store import ResourceGraph
 
 
 def node_document(

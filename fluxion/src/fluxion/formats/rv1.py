@@ -11,10 +11,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluxion.model.builder import MAX_SIZE, GraphBuilder, Vertex
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.fluxjob import hostlist
-from fluxqueue.graph.model.builder import MAX_SIZE, GraphBuilder, Vertex
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import document, idset
 
 MAX_BYTES = 256 << 20

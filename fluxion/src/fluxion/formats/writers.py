@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fluxion.ledger.resource_set import ResourceSet
+from fluxion.model.shapes import BlockClass, iterate_bits
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob import hostlist
-from fluxqueue.graph.model.shapes import BlockClass, iterate_bits
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import idset
 
 SHORTHAND_WRITER = "fluxion:jgf_shorthand"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fluxion.model.shapes import iterate_bits
+from fluxion.model.store import ResourceGraph
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import PlacedSlot, Placement
-from fluxqueue.graph.model.shapes import iterate_bits
-from fluxqueue.graph.model.store import ResourceGraph
 
 
 @dataclass(slots=True)

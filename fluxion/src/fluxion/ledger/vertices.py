@@ -19,9 +19,10 @@ from collections.abc import Sequence
 
 from fluxion.ledger.planner import MultiPlanner
 from fluxion.model.pruning import PruningFilters
+from fluxion.model.shapes import BlockClass, iterate_bits
+from fluxion.model.store import ResourceGraph
+from fluxqueue.graph.arrays import FULL_SHARE
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.model.shapes import FULL_SHARE, BlockClass, iterate_bits
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.prediction.durations import planned_end
 
 ENDS_SPARE = 1024

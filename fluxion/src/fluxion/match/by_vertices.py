@@ -19,12 +19,12 @@ from fluxion.match.find import Finder
 from fluxion.match.given import GivenJgf, GivenRv1, check_free, find_vertex, without
 from fluxion.match.one_more import OneMore, one_more
 from fluxion.match.search import NOBODY, PLAN_END, Search, SearchVerb
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InsufficientResources, InvalidInput
 from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec.model import Jobspec
 from fluxqueue.jobspec.shape import relaxations
 

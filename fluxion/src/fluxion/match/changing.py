@@ -16,11 +16,11 @@ from fluxion.match.given import without
 from fluxion.match.growth import Joining, can_leave, find_joining, resized, take_in
 from fluxion.match.vertices.vertex_tables import FastSelector
 from fluxion.match.weights import Weights
+from fluxion.model.builder import MAX_SIZE
 from fluxion.model.pruning import PruningFilters
+from fluxion.model.shapes import iterate_bits
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidInput
-from fluxqueue.graph.model.builder import MAX_SIZE
-from fluxqueue.graph.model.shapes import iterate_bits
-from fluxqueue.graph.model.store import ResourceGraph
 
 MAX_GONE = 64
 """Number of nodes that may leave before the graph is compiled again. More in a large graph."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from fluxqueue.graph.model.store import ResourceGraph
+from fluxion.model.store import ResourceGraph
 
 UNTOUCHED = (1 << 64) - 1
 FEW = 64

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fluxion.model.store import ResourceGraph
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.model.store import ResourceGraph
 
 
 class Collector:

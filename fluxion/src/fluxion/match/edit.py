@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from fluxion.formats.jgf import JgfDocument
 from fluxion.match.given import hold, hold_shares
+from fluxion.model.builder import GraphBuilder, vertex_of
+from fluxion.model.shapes import iterate_bits
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.model.builder import GraphBuilder, vertex_of
-from fluxqueue.graph.model.shapes import iterate_bits
-from fluxqueue.graph.model.store import ResourceGraph
 
 
 class GraphEdit:

@@ -14,9 +14,9 @@ from fluxion.formats.jgf import JgfDocument, JgfVertex
 from fluxion.formats.rv1 import RankEntry, Rv1
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.collect import Collector
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidGraph, InvalidInput
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.model.store import ResourceGraph
 
 
 def find_vertex(graph: ResourceGraph, found: JgfVertex) -> int:

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fluxion.formats.jgf import JgfDocument, JgfVertex
+from fluxion.model.builder import MAX_DEPTH, GraphBuilder, vertex_of
+from fluxion.model.shapes import Block, BlockClass
+from fluxion.model.store import ResourceGraph
 from fluxqueue.graph.match.policy import MAX_SCORE, NODE_FACTOR
-from fluxqueue.graph.model.builder import MAX_DEPTH, GraphBuilder, vertex_of
-from fluxqueue.graph.model.shapes import Block, BlockClass
-from fluxqueue.graph.model.store import ResourceGraph
 
 
 @dataclass(slots=True)

@@ -19,11 +19,11 @@ from fluxion.match.compiled_request import WalkRequest, exclusive_kinds
 from fluxion.match.vertices.vertex_tables import FastSelector
 from fluxion.match.walk.traversal import Walk
 from fluxion.match.walk.vertex_check import Window
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InsufficientResources, InvalidJobspec, MatchError, Unsatisfiable
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec.model import Jobspec
 
 GRAPH_END = 3_153_600_000

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.child_order import ChildOrder
+from fluxion.model.shapes import Block, iterate_bits
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.model.shapes import Block, iterate_bits
 
 MAX_REMEMBERED = 256
 

@@ -1,1 +1,1 @@
-"""Graphs made of nodes, and pruning filters."""
+"""Graphs of vertices: built from documents or from nodes, compiled, and pruning filters."""

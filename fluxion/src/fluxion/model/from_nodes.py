@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from fluxion.model.builder import GraphBuilder, Vertex
+from fluxion.model.store import ClusterNodes, ResourceGraph
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, UNKNOWN, Levels, levels_in_use, path_of
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.model.builder import GraphBuilder, Vertex, collection_paused
-from fluxqueue.graph.model.store import ClusterNodes, ResourceGraph
+from fluxqueue.graph.ledger.shares import collection_paused
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
 UNITS = {"cpu": "m", "memory": "B", "ephemeral-storage": "B"}

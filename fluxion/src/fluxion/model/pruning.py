@@ -8,8 +8,8 @@ vertices of type ``cluster``.
 
 from __future__ import annotations
 
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.graph.model.store import ResourceGraph
 
 DEFAULT = "ALL:core,ALL:node"
 ANY = "ALL"

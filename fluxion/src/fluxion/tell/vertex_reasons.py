@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from fluxion.match.by_vertices import ByVertices
 from fluxion.match.compiled_request import Need, WalkRequest
+from fluxion.model.shapes import iterate_bits
 from fluxqueue.graph.ledger.placement import FOREVER
-from fluxqueue.graph.model.shapes import iterate_bits
 from fluxqueue.jobspec.model import Jobspec
 
 

@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from fluxqueue.graph.arrays import Mask, Vector
 from fluxqueue.graph.ledger.node_table import AllocationTable
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.share_table import SHARES_TOTAL
@@ -29,7 +30,6 @@ from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import Group, Leaf, Part, at_least
 from fluxqueue.graph.match.shares.filling import fill
 from fluxqueue.graph.match.shares.offer import Offer, OfferView, PlaceScores
-from fluxqueue.graph.model.arrays import Mask, Vector
 
 Chosen: TypeAlias = tuple[Leaf, Vector]
 """A leaf, and the row of each of its units."""

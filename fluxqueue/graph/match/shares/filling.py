@@ -9,9 +9,9 @@ from bisect import bisect_right
 
 import numpy as np
 
+from fluxqueue.graph.arrays import Vector
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.offer import NO_ROOM, OfferView
-from fluxqueue.graph.model.arrays import Vector
 
 FIRST = 0
 

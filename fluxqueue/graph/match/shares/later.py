@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fluxqueue.graph.arrays import Mask, Matrix, Vector
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.ledger.timeline import sort_keys
 from fluxqueue.graph.match.shares.offer import Offer
-from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True)

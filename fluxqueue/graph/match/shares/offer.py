@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.arrays import FULL_SHARE, Mask, Matrix, Vector
 from fluxqueue.graph.ledger.node_table import AllocationTable, Emptiness, TableFollower, emptiness
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.share_table import SHARES_TOTAL
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
 from fluxqueue.graph.match.shares.ask import Leaf
-from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
-from fluxqueue.graph.model.shapes import FULL_SHARE
 from fluxqueue.jobspec.demand import NodeDemand
 
 NO_ROOM = np.iinfo(np.int64).max

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from fluxion.match.compiled_request import Need
 from fluxion.match.vertices.block_table import BlockTable, Pick
+from fluxion.model.store import ResourceGraph
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.model.store import ResourceGraph
 
 Members = npt.NDArray[np.int64]
 

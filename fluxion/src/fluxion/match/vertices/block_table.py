@@ -18,10 +18,10 @@ from fluxion.match.child_order import ChildOrder
 from fluxion.match.vertices.block_walk import BlockOffer, BlockPlan
 from fluxion.match.walk.scoring import TIES
 from fluxion.match.walk.vertex_check import Window
+from fluxion.model.shapes import Block
+from fluxqueue.graph.arrays import Vector
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.policy import NODE_FACTOR
-from fluxqueue.graph.model.arrays import Vector
-from fluxqueue.graph.model.shapes import Block
 
 NOTHING: Masks = (0, 0, 0)
 NO_KEY = np.iinfo(np.int64).max

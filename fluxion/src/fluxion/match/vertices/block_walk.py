@@ -13,9 +13,9 @@ from fluxion.match.walk.candidates import Candidates, Found, Share, WalkCandidat
 from fluxion.match.walk.scoring import FACTOR_SHIFT
 from fluxion.match.walk.traversal import Walk
 from fluxion.match.walk.vertex_check import Window
+from fluxion.model.shapes import BlockClass
+from fluxion.model.store import ResourceGraph
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.model.shapes import BlockClass
-from fluxqueue.graph.model.store import ResourceGraph
 
 MAX_OFFERS = 2048
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from fluxion.match.compiled_request import Need
 from fluxion.match.walk.candidates import Found, Share, WalkCandidate
 from fluxion.match.walk.vertex_check import VertexCheck
+from fluxion.model.shapes import BlockClass
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.match.policy import NODE_FACTOR
-from fluxqueue.graph.model.shapes import BlockClass
 
 FACTOR_SHIFT = 44
 """A node's factor is 2^44 if the result must not depend on the node."""

@@ -41,10 +41,10 @@ from fluxion.match.walk.candidates import (
 )
 from fluxion.match.walk.choosing import Choosing
 from fluxion.match.walk.vertex_check import AMBIGUOUS, Window
+from fluxion.model.shapes import iterate_bits
 from fluxqueue.graph.ledger.booking import Booking, merged
 from fluxqueue.graph.match.orders import place_all
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.model.shapes import iterate_bits
 
 Allowed: TypeAlias = Callable[[int], bool]
 """A test for the nodes that a constraint allows."""

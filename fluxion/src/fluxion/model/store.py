@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fluxion.model.shapes import Block, BlockClass, ShapeKey
 from fluxqueue.errors import InvalidGraph
 from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.model.arrays import Vector
-from fluxqueue.graph.model.shapes import Block, BlockClass, ShapeKey
+from fluxqueue.graph.arrays import Vector
 
 FIXED_TYPES = (
     "cluster",

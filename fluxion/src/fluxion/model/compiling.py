@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fluxqueue.graph.model.shapes import Block, BlockClass
-from fluxqueue.graph.model.store import ResourceGraph
+from fluxion.model.shapes import Block, BlockClass
+from fluxion.model.store import ResourceGraph
 
 MAX_BLOCK = 4096
 """Largest block in a graph without nodes.

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-FULL_SHARE = 1 << 20
-"""Weight of a type of which all is free, when nodes are compared by how empty they are."""
-
 ShapeKey = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 

@@ -6,40 +6,17 @@ JGF, rv1exec, Kubernetes nodes) call it. Every error is an ``InvalidGraph`` that
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from fluxion.model.compiling import NodeColumns, compile_blocks
+from fluxion.model.consistency import check_tree
+from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.graph.model.compiling import NodeColumns, compile_blocks
-from fluxqueue.graph.model.consistency import check_tree
-from fluxqueue.graph.model.store import ResourceGraph
 
 MAX_SIZE = (1 << 62) - 1
 MAX_DEPTH = 100
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Pause cyclic garbage collection while millions of small objects are made.
-
-    This halves the time. When collection resumes, the new objects go to the oldest generation
-    unvisited. Otherwise the collector would visit all of them at once. A process that has frozen
-    objects keeps them frozen and pays for that visit.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 @dataclass(slots=True)

@@ -13,3 +13,6 @@ import numpy.typing as npt
 Vector: TypeAlias = npt.NDArray[np.int64]
 Matrix: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+FULL_SHARE = 1 << 20
+"""Weight of a type of which all is free, when nodes are compared by how empty they are."""

@@ -1,1 +1,0 @@
-"""Graphs: their vertices, levels and shapes, and how a graph is built and checked."""
