@@ -24,6 +24,7 @@ from fluxion.formats.grug import read_grug
 from fluxion.formats.jgf import read_jgf
 from fluxion.formats.node_document import node_document
 from fluxion.formats.writers import write
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.match.search import SearchVerb
 from fluxion.matcher import FluxionMatcher
@@ -31,7 +32,6 @@ from fluxion.model.from_nodes import graph_from_nodes
 from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
 GRAPHS = {"1x16": (1, 1, 16), "128x36": (8, 16, 36), "4000x64": (80, 50, 64),

@@ -14,13 +14,13 @@ from fluxion.formats.export import whole_jgf
 from fluxion.formats.jgf import parse_jgf, read_jgf
 from fluxion.formats.rv1 import parse_rv1, read_rv1
 from fluxion.formats.writers import FORMATS, jgf_document, write
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.matcher import FluxionMatcher
 from fluxion.model.from_nodes import graph_from_nodes
 from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.ledger.booking import Booking
 from tests.property.graph_strategies import graphs, jobspecs
 
 QUIET = list(HealthCheck)

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fluxqueue.graph.ledger.booking import Booking
+from typing import Any
 
 FOREVER = 1 << 62
 """End of what no plan ends, such as an allocation that cannot be read. Nothing starts after it.
@@ -50,7 +47,8 @@ class Placement:
     is_firm: bool = True
     ends_by: int | None = None
     kept_from: int | None = None
-    vertices: Booking | None = field(default=None, repr=False, compare=False)
+    vertices: Any = field(default=None, repr=False, compare=False)
+    """What it holds of a graph of vertices (``fluxion.ledger.booking``). The queue has none."""
 
     @property
     def nodes(self) -> tuple[str, ...]:

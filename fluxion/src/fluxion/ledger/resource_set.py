@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fluxion.ledger.booking import Booking
 from fluxion.model.shapes import iterate_bits
 from fluxion.model.store import ResourceGraph
-from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import PlacedSlot, Placement
 
 

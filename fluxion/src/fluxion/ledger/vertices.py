@@ -17,12 +17,12 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.planner import MultiPlanner
 from fluxion.model.pruning import PruningFilters
 from fluxion.model.shapes import BlockClass, iterate_bits
 from fluxion.model.store import ResourceGraph
 from fluxqueue.graph.arrays import FULL_SHARE
-from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.prediction.durations import planned_end
 
 ENDS_SPARE = 1024

@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from fluxion.ledger.booking import merged
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.match.by_table import ByTable
 from fluxion.match.by_vertices import ByVertices
 from fluxion.match.search import NOBODY, SearchVerb
 from fluxqueue.errors import Unsatisfiable
-from fluxqueue.graph.ledger.booking import merged
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.match.policy import Policy, parse_policy

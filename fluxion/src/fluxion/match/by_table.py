@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.match.by_vertices import ByVertices
 from fluxion.match.given import hold, hold_shares
 from fluxion.match.search import BUSY, NEVER, SearchVerb
 from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec, Unsatisfiable
-from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.by_shares import ByShares

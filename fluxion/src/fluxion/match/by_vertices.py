@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from fluxion.formats.jgf import JgfDocument
 from fluxion.formats.rv1 import Rv1
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.match.changing import ChangingGraph
 from fluxion.match.compiled_request import WalkRequest
@@ -22,7 +23,6 @@ from fluxion.match.search import NOBODY, PLAN_END, Search, SearchVerb
 from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InsufficientResources, InvalidInput
 from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
-from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.jobspec.model import Jobspec

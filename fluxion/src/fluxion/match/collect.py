@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fluxion.ledger.booking import Booking
 from fluxion.model.store import ResourceGraph
-from fluxqueue.graph.ledger.booking import Booking
 
 
 class Collector:

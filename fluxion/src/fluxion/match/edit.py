@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fluxion.formats.jgf import JgfDocument
+from fluxion.ledger.booking import Booking
 from fluxion.match.given import hold, hold_shares
 from fluxion.model.builder import GraphBuilder, vertex_of
 from fluxion.model.shapes import iterate_bits
 from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.graph.ledger.booking import Booking
 
 
 class GraphEdit:

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.model.shapes import iterate_bits
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob import hostlist
-from fluxqueue.graph.ledger.booking import Booking
 
 MAX_WORDS = 1000
 MAX_DEPTH = 50

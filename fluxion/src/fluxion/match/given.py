@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 
 from fluxion.formats.jgf import JgfDocument, JgfVertex
 from fluxion.formats.rv1 import RankEntry, Rv1
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.collect import Collector
 from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InvalidGraph, InvalidInput
-from fluxqueue.graph.ledger.booking import Booking
 
 
 def find_vertex(graph: ResourceGraph, found: JgfVertex) -> int:

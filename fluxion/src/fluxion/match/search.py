@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from enum import StrEnum
 from typing import Protocol
 
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.child_order import ChildOrder
@@ -21,7 +22,6 @@ from fluxion.match.walk.traversal import Walk
 from fluxion.match.walk.vertex_check import Window
 from fluxion.model.store import ResourceGraph
 from fluxqueue.errors import InsufficientResources, InvalidJobspec, MatchError, Unsatisfiable
-from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.jobspec.model import Jobspec

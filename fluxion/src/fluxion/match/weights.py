@@ -7,10 +7,10 @@ these need not be copied, the weights are computed again when something is given
 
 from __future__ import annotations
 
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.child_order import ChildOrder
 from fluxion.model.shapes import Block, iterate_bits
-from fluxqueue.graph.ledger.booking import Booking
 
 MAX_REMEMBERED = 256
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from fluxion.ledger.booking import Booking
 from fluxion.match.compiled_request import Need
 from fluxion.match.vertices.block_table import BlockTable, Pick
 from fluxion.model.store import ResourceGraph
-from fluxqueue.graph.ledger.booking import Booking
 
 Members = npt.NDArray[np.int64]
 

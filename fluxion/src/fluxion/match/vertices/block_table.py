@@ -13,6 +13,7 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.vertices import Masks, VertexLedger
 from fluxion.match.child_order import ChildOrder
 from fluxion.match.vertices.block_walk import BlockOffer, BlockPlan
@@ -20,7 +21,6 @@ from fluxion.match.walk.scoring import TIES
 from fluxion.match.walk.vertex_check import Window
 from fluxion.model.shapes import Block
 from fluxqueue.graph.arrays import Vector
-from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.policy import NODE_FACTOR
 
 NOTHING: Masks = (0, 0, 0)

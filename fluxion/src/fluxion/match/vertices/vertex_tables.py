@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.child_order import ChildOrder
 from fluxion.match.compiled_request import Need, WalkRequest
@@ -23,7 +24,6 @@ from fluxion.match.vertices.block_table import BlockTable
 from fluxion.match.vertices.block_walk import BlockPlan
 from fluxion.match.walk.traversal import Allowed
 from fluxion.match.walk.vertex_check import Window
-from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.policy import MAX_SCORE, NODE_FACTOR, Policy
 
 MAX_PLANS = 32

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from fluxion.ledger.booking import Booking, merged
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.child_order import ChildOrder
 from fluxion.match.collect import Collector
@@ -42,7 +43,6 @@ from fluxion.match.walk.candidates import (
 from fluxion.match.walk.choosing import Choosing
 from fluxion.match.walk.vertex_check import AMBIGUOUS, Window
 from fluxion.model.shapes import iterate_bits
-from fluxqueue.graph.ledger.booking import Booking, merged
 from fluxqueue.graph.match.orders import place_all
 from fluxqueue.graph.match.policy import Policy
 

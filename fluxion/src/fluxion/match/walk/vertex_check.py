@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fluxion.ledger.booking import Booking
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.compiled_request import Need, WalkRequest
-from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.policy import Policy
 
 AMBIGUOUS = Need.__new__(Need)
