@@ -15,7 +15,6 @@ from localcluster.kinds.request_context import RequestContext, UserInfo
 from localcluster.obj import Obj
 from localcluster.types.label_match import match_label_selector
 from localcluster.types.refusals import (
-    INVALID,
     FieldError,
     Raw,
     StatusError,
@@ -24,6 +23,7 @@ from localcluster.types.refusals import (
     invalid,
     not_found,
     not_served,
+    wrong,
 )
 from localcluster.types.role_rules import Action, Rule
 
@@ -174,7 +174,7 @@ class Reviews:
         seconds = spec.get("expirationSeconds", 3600)
         if seconds < 600:
             text = "may not specify a duration less than 10 minutes"
-            error = FieldError(INVALID, "spec.expirationSeconds", seconds, text)
+            error = wrong("spec.expirationSeconds", seconds, text)
             raise invalid("authentication.k8s.io", "TokenRequest", "", [error])
         if self._tokens is None:
             raise not_served("service-account tokens")
@@ -229,22 +229,22 @@ class Reviews:
         kind = body.get("kind", "")
         if kind != "SelfSubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
             text = "at least one of user or group must be specified"
-            errors.append(FieldError(INVALID, "spec.user", "", text))
+            errors.append(wrong("spec.user", "", text))
         resource = spec.get("resourceAttributes")
         other = spec.get("nonResourceAttributes")
         if resource is not None and other is not None:
             parts = {"Path": other.get("path", ""), "Verb": other.get("verb", "")}
             shown = Raw(orjson.dumps(parts).decode())
             text = "cannot be specified in combination with resourceAttributes"
-            errors.append(FieldError(INVALID, "spec.nonResourceAttributes", shown, text))
+            errors.append(wrong("spec.nonResourceAttributes", shown, text))
         elif resource is None and other is None:
             text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-            errors.append(FieldError(INVALID, "spec.resourceAttributes", resource, text))
+            errors.append(wrong("spec.resourceAttributes", resource, text))
         if kind == "LocalSubjectAccessReview" and resource is not None:
             namespace = resource.get("namespace", "")
             if namespace != ctx.namespace:
                 path = "spec.resourceAttributes.namespace"
-                errors.append(FieldError(INVALID, path, namespace, "must match metadata.namespace"))
+                errors.append(wrong(path, namespace, "must match metadata.namespace"))
         if errors:
             raise invalid("authorization.k8s.io", "", "", errors)
         user = ctx.user

@@ -16,11 +16,12 @@ from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names
 from localcluster.types.refusals import (
-    DUPLICATE,
-    FORBIDDEN,
-    INVALID,
-    REQUIRED,
     FieldError,
+    all_wrong,
+    duplicate,
+    not_allowed,
+    required,
+    wrong,
 )
 
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -96,17 +97,15 @@ class NodeStrategy(BaseStrategy):
         for index, taint in enumerate(obj["spec"].get("taints") or ()):
             at = f"metadata.taints[{index}]"
             key, effect = taint.get("key", ""), taint.get("effect", "")
-            errors += [FieldError(INVALID, f"{at}.key", key, t) for t in names.qualified_name(key)]
-            errors += [
-                FieldError(INVALID, f"{at}.value", taint["value"], t)
-                for t in names.label_value(taint.get("value", ""))
-            ]
+            errors += all_wrong(f"{at}.key", key, names.qualified_name(key))
+            value = taint.get("value", "")
+            errors += all_wrong(f"{at}.value", value, names.label_value(value))
             if not effect:
-                errors.append(FieldError(REQUIRED, f"{at}.effect", None, ""))
+                errors.append(required(f"{at}.effect"))
             elif effect not in _TAINT_EFFECTS:
                 errors.append(unsupported(f"{at}.effect", effect, _TAINT_EFFECTS))
             if (key, effect) in seen:
-                errors.append(FieldError(DUPLICATE, at, taint, ""))
+                errors.append(duplicate(at, taint))
             seen.add((key, effect))
         return errors
 
@@ -120,10 +119,10 @@ class NodeStrategy(BaseStrategy):
         before, after = old["spec"], new["spec"]
         if before.get("providerID") and after.get("providerID") != before["providerID"]:
             text = 'node updates may not change providerID except from "" to valid'
-            errors.append(FieldError(FORBIDDEN, "spec.providerID", None, text))
+            errors.append(not_allowed("spec.providerID", text))
         if before.get("podCIDRs") and after.get("podCIDRs") != before["podCIDRs"]:
             text = 'node updates may not change podCIDR except from "" to valid'
-            errors.append(FieldError(FORBIDDEN, "spec.podCIDRs", None, text))
+            errors.append(not_allowed("spec.podCIDRs", text))
         return errors
 
 
@@ -136,7 +135,7 @@ class ConfigMapStrategy(BaseStrategy):
         """Check the keys. A key may not be in both data and binaryData."""
         twice = sorted(set(obj.get("data") or ()) & set(obj.get("binaryData") or ()))
         text = "duplicate of key present in binaryData"
-        errors = [FieldError(INVALID, f"data[{key}]", key, text) for key in twice]
+        errors = [wrong(f"data[{key}]", key, text) for key in twice]
         return _validate_keys(obj, ("data", "binaryData")) + errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
@@ -166,12 +165,10 @@ class SecretStrategy(BaseStrategy):
             try:
                 base64.b64decode(data[key], validate=True)
             except (binascii.Error, ValueError):
-                errors.append(FieldError(INVALID, f"data[{key}]", "<secret>", "not valid base64"))
+                errors.append(wrong(f"data[{key}]", "<secret>", "not valid base64"))
         if obj.get("type") == "kubernetes.io/tls":
             errors += [
-                FieldError(REQUIRED, f"data[{key}]", None, "")
-                for key in ("tls.crt", "tls.key")
-                if key not in data
+                required(f"data[{key}]") for key in ("tls.crt", "tls.key") if key not in data
             ]
         return errors
 
@@ -189,9 +186,7 @@ def _validate_keys(obj: Obj, sections: tuple[str, ...]) -> list[FieldError]:
     for section in sections:
         for key, value in sorted((obj.get(section) or {}).items()):
             total += len(value)
-            errors += [
-                FieldError(INVALID, f"{section}[{key}]", key, t) for t in names.config_map_key(key)
-            ]
+            errors += all_wrong(f"{section}[{key}]", key, names.config_map_key(key))
     if total > _CONTENT_MAX_BYTES:
         text = f"may not be more than {_CONTENT_MAX_BYTES} bytes"
         errors.append(FieldError("FieldValueTooLong", "", None, text))
@@ -204,10 +199,8 @@ def _validate_immutable_flag(new: Obj, old: Obj, sections: tuple[str, ...]) -> l
     text = "field is immutable when `immutable` is set"
     errors: list[FieldError] = []
     if not new.get("immutable"):
-        errors.append(FieldError(FORBIDDEN, "immutable", None, text))
-    errors += [
-        FieldError(FORBIDDEN, key, None, text) for key in sections if new.get(key) != old.get(key)
-    ]
+        errors.append(not_allowed("immutable", text))
+    errors += [not_allowed(key, text) for key in sections if new.get(key) != old.get(key)]
     return errors
 
 
@@ -248,14 +241,14 @@ class ServiceStrategy(BaseStrategy):
             errors.append(unsupported("spec.type", spec.get("type"), types))
         ports = spec.get("ports") or []
         if not ports and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
-            errors.append(FieldError(REQUIRED, "spec.ports", None, ""))
+            errors.append(required("spec.ports"))
         for index, port in enumerate(ports):
             number = port.get("port", 0)
             if not 1 <= number <= 65535:
                 text = "must be between 1 and 65535, inclusive"
-                errors.append(FieldError(INVALID, f"spec.ports[{index}].port", number, text))
+                errors.append(wrong(f"spec.ports[{index}].port", number, text))
             if len(ports) > 1 and not port.get("name"):
-                errors.append(FieldError(REQUIRED, f"spec.ports[{index}].name", None, ""))
+                errors.append(required(f"spec.ports[{index}].name"))
         return errors
 
 
@@ -280,9 +273,9 @@ class ClaimStrategy(BaseStrategy):
         errors: list[FieldError] = []
         if not spec.get("accessModes"):
             text = "at least 1 access mode is required"
-            errors.append(FieldError(REQUIRED, "spec.accessModes", None, text))
+            errors.append(required("spec.accessModes", text))
         if "storage" not in (spec.get("resources") or {}).get("requests", {}):
-            errors.append(FieldError(REQUIRED, "spec.resources[storage]", None, ""))
+            errors.append(required("spec.resources[storage]"))
         return errors
 
 
@@ -297,9 +290,7 @@ class LeaseStrategy(BaseStrategy):
         errors: list[FieldError] = []
         duration = spec.get("leaseDurationSeconds")
         if duration is not None and duration <= 0:
-            errors.append(
-                FieldError(INVALID, "spec.leaseDurationSeconds", duration, "must be greater than 0")
-            )
+            errors.append(wrong("spec.leaseDurationSeconds", duration, "must be greater than 0"))
         return errors + not_negative("spec.leaseTransitions", spec.get("leaseTransitions"))
 
     def allows_unconditional_update(self) -> bool:
@@ -348,17 +339,17 @@ class PriorityClassStrategy(BaseStrategy):
                 "priority class names with 'system-' prefix are reserved for system use only. "
                 f"error: {name} is not a known system priority class"
             )
-            return [FieldError(FORBIDDEN, "metadata.name", None, text)]
+            return [not_allowed("metadata.name", text)]
         if value > _USER_PRIORITY_MAX:
             text = f"maximum allowed value of a user defined priority is {_USER_PRIORITY_MAX}"
-            return [FieldError(FORBIDDEN, "value", None, text)]
+            return [not_allowed("value", text)]
         return []
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
         """Refuse changes of value and preemption policy."""
         errors: list[FieldError] = []
         if new.get("value") != old.get("value"):
-            errors.append(FieldError(FORBIDDEN, "value", None, "may not be changed in an update."))
+            errors.append(not_allowed("value", "may not be changed in an update."))
         if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
             errors.append(immutable("preemptionPolicy", new.get("preemptionPolicy")))
         return errors
@@ -376,5 +367,5 @@ class BudgetStrategy(BaseStrategy):
         spec = obj["spec"]
         if "minAvailable" in spec and "maxUnavailable" in spec:
             text = "minAvailable and maxUnavailable cannot be both set"
-            return [FieldError(INVALID, "spec", spec, text)]
+            return [wrong("spec", spec, text)]
         return []

@@ -19,7 +19,7 @@ from localcluster.types.cel.functions import FUNCTIONS
 from localcluster.types.cel.kinds import Type
 from localcluster.types.cel.syntax import RESERVED
 from localcluster.types.cel.values import Optional
-from localcluster.types.refusals import INVALID, OMIT, FieldError
+from localcluster.types.refusals import INVALID, OMIT, FieldError, wrong
 
 MISSING: Any = object()
 INT_OR_STRING = "x-kubernetes-int-or-string"
@@ -220,7 +220,7 @@ class Rule:
             holds = self._holds(known)
         except CelError as error:
             text = f"{error} evaluating rule: {self._title}"
-            return FieldError(INVALID, where, kind, text)
+            return wrong(where, kind, text)
         if holds is True:
             return None
         shown = OMIT if isinstance(value, dict | list) else value

@@ -22,14 +22,15 @@ from localcluster.kinds.crd_rules import INT_OR_STRING, MISSING, Rule
 from localcluster.kinds.podspec_rules import unsupported
 from localcluster.obj import Obj
 from localcluster.types.refusals import (
-    DUPLICATE,
-    INVALID,
     NOT_SUPPORTED,
     REQUIRED,
     TOO_LONG,
     TOO_MANY,
     TYPE_INVALID,
     FieldError,
+    duplicate,
+    required,
+    wrong,
 )
 from localcluster.types.schema import ANY, Node
 
@@ -159,7 +160,7 @@ class StructuralSchema:
         self, errors: list[FieldError], value: Any, old: Any, heads: Heads
     ) -> list[FieldError]:
         if any(error.type in _BLOCKING for error in errors):
-            return [*errors, FieldError(INVALID, "<nil>", None, NOT_CHECKED)]
+            return [*errors, wrong("<nil>", None, NOT_CHECKED)]
         before = old if old is MISSING else {**old, **heads[1]}
         return errors + list(self._check_rules({**value, **heads[0]}, before, ""))
 
@@ -168,9 +169,9 @@ class StructuralSchema:
             return
         if value is None and self.is_nullable:
             return
-        wrong = list(self._check_type(value, path, name))
-        if wrong:
-            yield from wrong
+        found = list(self._check_type(value, path, name))
+        if found:
+            yield from found
             return
         yield from self._check_alternatives(value, path, name)
         if isinstance(value, str):
@@ -187,7 +188,7 @@ class StructuralSchema:
         """Check ``allOf``, ``anyOf``, ``oneOf`` and ``not``, in the words of kube-openapi."""
 
         def broken(text: str) -> FieldError:
-            return FieldError(INVALID, "<nil>", "", f'"{name}" must {text}')
+            return wrong("<nil>", "", f'"{name}" must {text}')
 
         def fits_of(schemas: list[StructuralSchema]) -> list[list[FieldError]]:
             return [list(one._check(value, MISSING, path, name)) for one in schemas]
@@ -228,11 +229,11 @@ class StructuralSchema:
             if form in ("int32", "int64"):
                 yield _type_error(path, name, form, "float64")
                 text = f"Checked value must be of type integer with format {form} in {name}"
-                yield FieldError(INVALID, "<nil>", "", text)
+                yield wrong("<nil>", "", text)
                 return
             yield _type_error(path, name, wanted, "number")
             text = f"Checked value must be of type integer (default format) in {name}"
-            yield FieldError(INVALID, "<nil>", "", text)
+            yield wrong("<nil>", "", text)
             return
         yield _type_error(path, name, wanted, found)
 
@@ -248,10 +249,10 @@ class StructuralSchema:
             yield FieldError(TOO_LONG, path, None, f"may not be more than {longest} bytes")
         if shortest is not None and len(value) < shortest:
             text = f"{name} in body should be at least {shortest} chars long"
-            yield FieldError(INVALID, path, value, text)
+            yield wrong(path, value, text)
         if self.pattern is not None and not self.pattern.search(value):
             text = f"{name} in body should match '{self.pattern.pattern}'"
-            yield FieldError(INVALID, path, value, text)
+            yield wrong(path, value, text)
         form = self.schema.get("format", "")
         if form in _FORMATS and not _FORMATS[form](value):
             text = f'{name} in body must be of type {form}: "{value}"'
@@ -263,18 +264,18 @@ class StructuralSchema:
         if low is not None and (value < low or (below and value == low)):
             word = "greater than" if below else "greater than or equal to"
             text = f"{name} in body should be {word} {_plain(low)}"
-            yield FieldError(INVALID, path, value, text)
+            yield wrong(path, value, text)
         if high is not None and (value > high or (above and value == high)):
             word = "less than" if above else "less than or equal to"
             text = f"{name} in body should be {word} {_plain(high)}"
-            yield FieldError(INVALID, path, value, text)
+            yield wrong(path, value, text)
         factor = self.schema.get("multipleOf")
         if factor and math.fmod(value, factor):
             text = f"{name} in body should be a multiple of {_plain(factor)}"
-            yield FieldError(INVALID, path, value, text)
+            yield wrong(path, value, text)
         if self.schema.get("format") == "int32" and not -(2**31) <= value < 2**31:
             text = f"Checked value must be of type integer with format int32 in {name}"
-            yield FieldError(INVALID, "<nil>", "", text)
+            yield wrong("<nil>", "", text)
 
     def _check_list(self, value: list[Any], old: Any, path: str, name: str) -> Iterator[FieldError]:
         most, least = self.schema.get("maxItems"), self.schema.get("minItems")
@@ -282,7 +283,7 @@ class StructuralSchema:
             yield FieldError(TOO_MANY, path, None, f"{len(value)}: must have at most {most} items")
         if least is not None and len(value) < least:
             text = f"{name} in body should have at least {least} items"
-            yield FieldError(INVALID, path, len(value), text)
+            yield wrong(path, len(value), text)
         yield from self._check_duplicates(value, path)
         if self.items is None:
             return
@@ -311,20 +312,20 @@ class StructuralSchema:
                     continue
                 key = {k: item[k] for k in self.keys if k in item}
             if key in seen:
-                yield FieldError(DUPLICATE, f"{path}[{index}]", key, "")
+                yield duplicate(f"{path}[{index}]", key)
             seen.append(key)
 
     def _check_object(self, value: Obj, old: Any, path: str, name: str) -> Iterator[FieldError]:
         for key in (*(("apiVersion", "kind") if self.is_embedded else ()), *self.required):
             if value.get(key) is None and not self._may_be_null(key, value):
-                yield FieldError(REQUIRED, _join(path, key), None, "")
+                yield required(_join(path, key))
         most, least = self.schema.get("maxProperties"), self.schema.get("minProperties")
         if most is not None and len(value) > most:
             text = f"{len(value)}: must have at most {most} items"
             yield FieldError(TOO_MANY, path, None, text)
         if least is not None and len(value) < least:
             text = f"{name} in body should have at least {least} properties"
-            yield FieldError(INVALID, path, len(value), text)
+            yield wrong(path, len(value), text)
         before = old if isinstance(old, dict) else {}
         for key, item in value.items():
             child = self.child(key)

@@ -25,12 +25,13 @@ from localcluster.obj import Obj
 from localcluster.types import names
 from localcluster.types.jsonpath import JsonPathError, compile_path
 from localcluster.types.refusals import (
-    FORBIDDEN,
     INTERNAL,
-    INVALID,
-    REQUIRED,
     FieldError,
     Raw,
+    all_wrong,
+    not_allowed,
+    required,
+    wrong,
 )
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -90,11 +91,11 @@ class DefinitionStrategy(BaseStrategy):
         errors: list[FieldError] = []
         if obj["metadata"].get("name") != wanted:
             text = 'must be spec.names.plural+"."+spec.group'
-            errors.append(FieldError(INVALID, "metadata.name", obj["metadata"].get("name"), text))
+            errors.append(wrong("metadata.name", obj["metadata"].get("name"), text))
         errors += _validate_spec(spec)
         if not (obj.get("status") or {}).get("storedVersions"):
             text = "must have at least one stored version"
-            errors.append(FieldError(INVALID, "status.storedVersions", None, text))
+            errors.append(wrong("status.storedVersions", None, text))
         return errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
@@ -113,15 +114,15 @@ def _validate_spec(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     group = spec.get("group", "")
     if not group:
-        errors.append(FieldError(REQUIRED, "spec.group", None, ""))
+        errors.append(required("spec.group"))
     elif "." not in group:
         text = "should be a domain with at least one dot"
-        errors.append(FieldError(INVALID, "spec.group", group, text))
+        errors.append(wrong("spec.group", group, text))
     else:
-        errors += [FieldError(INVALID, "spec.group", group, t) for t in names.dns_subdomain(group)]
+        errors += all_wrong("spec.group", group, names.dns_subdomain(group))
     scopes = ("Cluster", "Namespaced")
     if not spec.get("scope"):
-        errors.append(FieldError(REQUIRED, "spec.scope", None, ""))
+        errors.append(required("spec.scope"))
     elif spec["scope"] not in scopes:
         errors.append(unsupported("spec.scope", spec["scope"], scopes))
     errors += _validate_versions(spec)
@@ -131,11 +132,11 @@ def _validate_spec(spec: Obj) -> list[FieldError]:
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in "
             "spec.versions[*].schema instead"
         )
-        errors.append(FieldError(INVALID, "spec.preserveUnknownFields", True, text))
+        errors.append(wrong("spec.preserveUnknownFields", True, text))
     if spec["conversion"]["strategy"] != "None":
         text = "the embedded cluster serves only strategy None"
         path = "spec.conversion.strategy"
-        errors.append(FieldError(INVALID, path, spec["conversion"]["strategy"], text))
+        errors.append(wrong(path, spec["conversion"]["strategy"], text))
     return errors
 
 
@@ -144,16 +145,13 @@ def _validate_names(accepted: Obj) -> list[FieldError]:
     for key in ("plural", "singular", "kind", "listKind"):
         value = accepted.get(key, "")
         if not value:
-            errors.append(FieldError(REQUIRED, f"spec.names.{key}", None, ""))
+            errors.append(required(f"spec.names.{key}"))
             continue
         checked = value if key in ("plural", "singular") else value.lower()
-        errors += [
-            FieldError(INVALID, f"spec.names.{key}", value, text)
-            for text in names.dns_label_1035(checked)
-        ]
+        errors += all_wrong(f"spec.names.{key}", value, names.dns_label_1035(checked))
     if accepted.get("kind") and accepted.get("kind") == accepted.get("listKind"):
         text = "kind and listKind may not be the same"
-        errors.append(FieldError(INVALID, "spec.names.listKind", accepted["listKind"], text))
+        errors.append(wrong("spec.names.listKind", accepted["listKind"], text))
     return errors
 
 
@@ -165,15 +163,13 @@ def _validate_versions(spec: Obj) -> list[FieldError]:
     for index, version in enumerate(versions):
         name = version.get("name", "")
         path = f"spec.versions[{index}]"
-        errors += [
-            FieldError(INVALID, f"{path}.name", name, text) for text in names.dns_label_1035(name)
-        ]
+        errors += all_wrong(f"{path}.name", name, names.dns_label_1035(name))
         if name in seen:
-            errors.append(FieldError(INVALID, f"{path}.name", name, "must contain unique names"))
+            errors.append(wrong(f"{path}.name", name, "must contain unique names"))
         seen.add(name)
     if stored != 1:
         text = "must have exactly one version marked as storage version"
-        errors.append(FieldError(INVALID, "spec.versions", _internal(versions), text))
+        errors.append(wrong("spec.versions", _internal(versions), text))
     for index, version in enumerate(versions):
         errors += _validate_version(version, index, versions)
     return errors
@@ -214,7 +210,7 @@ def _validate_version(version: Obj, index: int, versions: list[Obj]) -> list[Fie
     is_common = _common(versions, "schema")
     if schema is None:
         path = f"{at}.schema.openAPIV3Schema"
-        errors.append(FieldError(REQUIRED, path, None, "schemas are required"))
+        errors.append(required(path, "schemas are required"))
     elif is_first or not is_common:
         path = "spec.validation.openAPIV3Schema" if is_common else f"{at}.schema.openAPIV3Schema"
         errors += _validate_root(schema, path)
@@ -232,7 +228,7 @@ def _validate_version(version: Obj, index: int, versions: list[Obj]) -> list[Fie
         found = _validate_path(text, path)
         if not found and not _is_specified(schema or {}, text):
             why = "is an invalid path: does not refer to a valid field"
-            found = [FieldError(INVALID, path, text, why)]
+            found = [wrong(path, text, why)]
         errors += found
     return errors
 
@@ -242,7 +238,7 @@ def _validate_scale(version: Obj, path: str) -> list[FieldError]:
     if scale is None:
         return []
     wanted = ("specReplicasPath", "statusReplicasPath")
-    return [FieldError(REQUIRED, f"{path}.{key}", None, "") for key in wanted if not scale.get(key)]
+    return [required(f"{path}.{key}") for key in wanted if not scale.get(key)]
 
 
 def _is_specified(schema: Obj, path: str) -> bool:
@@ -258,31 +254,31 @@ def _is_specified(schema: Obj, path: str) -> bool:
 def _validate_column(column: Obj, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     if not column.get("name"):
-        errors.append(FieldError(REQUIRED, f"{path}.name", None, ""))
+        errors.append(required(f"{path}.name"))
     if column.get("type") not in _COLUMN_TYPES:
         text = f"must be one of {','.join(_COLUMN_TYPES)}"
-        errors.append(FieldError(INVALID, f"{path}.type", column.get("type", ""), text))
+        errors.append(wrong(f"{path}.type", column.get("type", ""), text))
     return errors + _validate_path(column.get("jsonPath", ""), f"{path}.JSONPath")
 
 
 def _validate_path(text: str, path: str) -> list[FieldError]:
     if not text:
-        return [FieldError(REQUIRED, path, None, "")]
+        return [required(path)]
     if not text.startswith("."):
         why = "must be a simple json path starting with ."
-        return [FieldError(INVALID, path, text, why)]
+        return [wrong(path, text, why)]
     try:
         compile_path(text)
     except JsonPathError as error:
-        return [FieldError(INVALID, path, text, str(error))]
+        return [wrong(path, text, str(error))]
     return []
 
 
 def _validate_root(schema: Obj, path: str) -> list[FieldError]:
     if schema.get("type") != "object":
         if "type" not in schema:
-            return [FieldError(REQUIRED, f"{path}.type", None, "must not be empty at the root")]
-        return [FieldError(INVALID, f"{path}.type", schema["type"], "must be object at the root")]
+            return [required(f"{path}.type", "must not be empty at the root")]
+        return [wrong(f"{path}.type", schema["type"], "must be object at the root")]
     metadata = (schema.get("properties") or {}).get("metadata") or {}
     errors: list[FieldError] = []
     if set(metadata.get("properties") or {}) - {"name", "generateName"}:
@@ -290,7 +286,7 @@ def _validate_root(schema: Obj, path: str) -> list[FieldError]:
             "must not specify anything other than name and generateName, but metadata is "
             "implicitly specified"
         )
-        errors.append(FieldError(FORBIDDEN, f"{path}.properties[metadata]", None, text))
+        errors.append(not_allowed(f"{path}.properties[metadata]", text))
     errors += _validate_schema(schema, path)
     errors = errors or _compile_rules(schema, path, is_root=True)
     return errors or _validate_defaults(schema, path)
@@ -310,18 +306,18 @@ def _validate_schema(schema: Obj, path: str) -> list[FieldError]:
     if isinstance(more, dict):
         if schema.get("properties"):
             text = "additionalProperties and properties are mutual exclusive"
-            errors.append(FieldError(FORBIDDEN, f"{path}.additionalProperties", None, text))
+            errors.append(not_allowed(f"{path}.additionalProperties", text))
         errors += _validate_child(more, f"{path}.additionalProperties", "specified object fields")
     items = schema.get("items")
     if isinstance(items, dict):
         errors += _validate_child(items, f"{path}.items", "specified array items")
     elif schema.get("type") == "array":
-        errors.append(FieldError(REQUIRED, f"{path}.items", None, "must be specified"))
+        errors.append(required(f"{path}.items", "must be specified"))
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get(
         "x-kubernetes-list-map-keys"
     ):
         text = "must not be empty if x-kubernetes-list-type is map"
-        errors.append(FieldError(REQUIRED, f"{path}.x-kubernetes-list-map-keys", None, text))
+        errors.append(required(f"{path}.x-kubernetes-list-map-keys", text))
     return errors + _validate_rules(schema, path)
 
 
@@ -332,10 +328,10 @@ def _validate_words(schema: Obj, path: str) -> list[FieldError]:
         errors.append(unsupported(f"{path}.type", schema["type"], _TYPES))
     if "$ref" in schema:
         text = "$ref is not supported"
-        errors.append(FieldError(FORBIDDEN, f"{path}.$ref", None, text))
+        errors.append(not_allowed(f"{path}.$ref", text))
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-        errors.append(FieldError(FORBIDDEN, f"{path}.uniqueItems", None, text))
+        errors.append(not_allowed(f"{path}.uniqueItems", text))
     pattern = schema.get("pattern", "")
     try:
         re.compile(pattern)
@@ -344,7 +340,7 @@ def _validate_words(schema: Obj, path: str) -> list[FieldError]:
             "must be a valid regular expression, but isn't: error parsing regexp: "
             f"{error.msg}: `{pattern}`"
         )
-        errors.append(FieldError(INVALID, f"{path}.pattern", pattern, text))
+        errors.append(wrong(f"{path}.pattern", pattern, text))
     return errors
 
 
@@ -372,7 +368,7 @@ def _validate_child(schema: Obj, path: str, where: str) -> list[FieldError]:
     )
     if not schema.get("type") and not has_free_type:
         text = f"must not be empty for {where}"
-        errors.append(FieldError(REQUIRED, f"{path}.type", None, text))
+        errors.append(required(f"{path}.type", text))
     return errors
 
 
@@ -382,19 +378,19 @@ def _validate_rules(schema: Obj, path: str) -> list[FieldError]:
     for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
         at = f"{path}.x-kubernetes-validations[{index}]"
         if not rule.get("rule", "").strip():
-            errors.append(FieldError(REQUIRED, f"{at}.rule", None, "rule is not specified"))
+            errors.append(required(f"{at}.rule", "rule is not specified"))
             continue
         errors += _validate_wording(rule, at)
         if rule.get("optionalOldSelf") is not None and not mentions_old(rule["rule"]):
             text = "may not be set if oldSelf is not used in rule"
             shown = rule["optionalOldSelf"]
-            errors.append(FieldError(INVALID, f"{at}.optionalOldSelf", shown, text))
+            errors.append(wrong(f"{at}.optionalOldSelf", shown, text))
         reason = rule.get("reason")
         if reason is not None and reason not in _RULE_REASONS:
             errors.append(unsupported(f"{at}.reason", reason, _RULE_REASONS))
         where = rule.get("fieldPath")
         if where and not (where.startswith(".") and _is_specified(schema, where)):
-            errors.append(FieldError(INVALID, f"{at}.fieldPath", where, "must be a valid path"))
+            errors.append(wrong(f"{at}.fieldPath", where, "must be a valid path"))
     return errors
 
 
@@ -403,13 +399,13 @@ def _validate_wording(rule: Obj, at: str) -> list[FieldError]:
     message, wording = rule.get("message") or "", rule.get("messageExpression") or ""
     if message and not message.strip():
         text = "must be non-empty if specified"
-        errors.append(FieldError(INVALID, f"{at}.message", message, text))
+        errors.append(wrong(f"{at}.message", message, text))
     elif "\n" in message:
         text = "must not contain line breaks"
-        errors.append(FieldError(INVALID, f"{at}.message", message, text))
+        errors.append(wrong(f"{at}.message", message, text))
     if wording and not wording.strip():
         text = "messageExpression must be non-empty if specified"
-        errors.append(FieldError(REQUIRED, f"{at}.messageExpression", None, text))
+        errors.append(required(f"{at}.messageExpression", text))
     return errors
 
 
@@ -433,10 +429,10 @@ def _compile_rules(
             where = at.rpartition("[")[0]
             return [FieldError(INTERNAL, where, None, f"{text} rules: {error}")]
         for key, why in compile_findings(rule, variables):
-            errors.append(FieldError(INVALID, f"{at}.{key}", _internal_rule(rule), why))
+            errors.append(wrong(f"{at}.{key}", _internal_rule(rule), why))
         if lost and mentions_old(rule["rule"]):
             text = "oldSelf cannot be used on the uncorrelatable portion of the schema within"
-            errors.append(FieldError(INVALID, f"{at}.rule", rule["rule"], f"{text} {lost}"))
+            errors.append(wrong(f"{at}.rule", rule["rule"], f"{text} {lost}"))
     for key, child in sorted((schema.get("properties") or {}).items()):
         errors += _compile_rules(child, f"{path}.properties[{key}]", lost=lost)
     if isinstance(more := schema.get("additionalProperties"), dict):

@@ -20,7 +20,7 @@ from localcluster.kinds.strategy import BaseStrategy, report_unknown
 from localcluster.obj import Obj
 from localcluster.types.decode import DecodeError, Decoder
 from localcluster.types.jsonpath import compile_path
-from localcluster.types.refusals import INVALID, FieldError, bad_request
+from localcluster.types.refusals import FieldError, bad_request, wrong
 from localcluster.types.schema import Node
 from localcluster.types.table import builtin_node
 
@@ -110,7 +110,7 @@ class CustomStrategy(BaseStrategy):
         )
         if obj.get("kind") != self._kind:
             text = f"must be {self._kind}"
-            errors.append(FieldError(INVALID, "kind", obj.get("kind"), text))
+            errors.append(wrong("kind", obj.get("kind"), text))
         return errors + self.schema.validate(_content(obj), MISSING, "", (_head(obj), {}))
 
     def validate_update(

@@ -10,7 +10,7 @@ from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names
-from localcluster.types.refusals import INVALID, REQUIRED, FieldError
+from localcluster.types.refusals import FieldError, all_wrong, required, wrong
 
 # events.k8s.io field -> core field
 _RENAMED = {
@@ -61,7 +61,7 @@ def from_core(obj: Obj) -> Obj:
 
 
 def _required(obj: Obj, keys: tuple[str, ...]) -> list[FieldError]:
-    return [FieldError(REQUIRED, key, None, "") for key in keys if not obj.get(key)]
+    return [required(key) for key in keys if not obj.get(key)]
 
 
 def _validate_namespace(obj: Obj, involved: Obj) -> list[FieldError]:
@@ -69,10 +69,10 @@ def _validate_namespace(obj: Obj, involved: Obj) -> list[FieldError]:
     if not wanted:
         if namespace not in ("default", "kube-system"):
             text = "does not match event.namespace"
-            return [FieldError(INVALID, "involvedObject.namespace", wanted, text)]
+            return [wrong("involvedObject.namespace", wanted, text)]
     elif namespace != wanted:
         text = "does not match event.namespace"
-        return [FieldError(INVALID, "involvedObject.namespace", wanted, text)]
+        return [wrong("involvedObject.namespace", wanted, text)]
     return []
 
 
@@ -101,16 +101,13 @@ class EventsEventStrategy(BaseStrategy):
         errors += _required(obj, ("eventTime",))
         controller = obj.get("reportingController", "")
         errors += _required(obj, ("reportingController",))
-        errors += [
-            FieldError(INVALID, "reportingController", controller, t)
-            for t in names.qualified_name(controller)
-        ]
+        errors += all_wrong("reportingController", controller, names.qualified_name(controller))
         errors += _required(obj, ("reportingInstance", "action", "reason"))
         if obj.get("type") not in ("Normal", "Warning"):
             kind = obj.get("type", "")
-            errors.append(FieldError(INVALID, "type", "", f"has invalid value: {kind}"))
+            errors.append(wrong("type", "", f"has invalid value: {kind}"))
         if len(obj.get("note", "")) > 1024:
-            errors.append(FieldError(INVALID, "message", "", "can have at most 1024 characters"))
+            errors.append(wrong("message", "", "can have at most 1024 characters"))
         return errors + _validate_namespace(obj, obj.get("regarding") or {})
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:

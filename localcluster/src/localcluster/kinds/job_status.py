@@ -8,11 +8,11 @@ from __future__ import annotations
 from localcluster.kinds.podspec_rules import not_negative
 from localcluster.obj import Obj
 from localcluster.types.refusals import (
-    DUPLICATE,
-    INVALID,
     OMIT,
-    REQUIRED,
     FieldError,
+    duplicate,
+    required,
+    wrong,
 )
 
 
@@ -39,7 +39,7 @@ def _validate_counts(status: Obj) -> list[FieldError]:
     ready = status.get("ready")
     if ready is not None and ready > status.get("active", 0):
         text = "cannot set more ready pods than active"
-        errors.append(FieldError(INVALID, "status.ready", ready, text))
+        errors.append(wrong("status.ready", ready, text))
     return errors
 
 
@@ -50,13 +50,13 @@ def _validate_uncounted(uncounted: Obj) -> list[FieldError]:
         for index, uid in enumerate(uncounted.get(key) or ()):
             if uid in seen:
                 path = f"status.uncountedTerminatedPods.{key}[{index}]"
-                errors.append(FieldError(DUPLICATE, path, uid, ""))
+                errors.append(duplicate(path, uid))
             seen.add(uid)
     return errors
 
 
 def _condition_error(text: str) -> FieldError:
-    return FieldError(INVALID, "status.conditions", OMIT, text)
+    return wrong("status.conditions", OMIT, text)
 
 
 def _validate_conditions(status: Obj) -> list[FieldError]:
@@ -66,7 +66,7 @@ def _validate_conditions(status: Obj) -> list[FieldError]:
         errors.append(_condition_error("cannot set Complete=True and Failed=true conditions"))
     if is_complete and not status.get("completionTime"):
         text = "completionTime is required for Complete jobs"
-        errors.append(FieldError(REQUIRED, "status.completionTime", None, text))
+        errors.append(required("status.completionTime", text))
     if is_failed and not _is_true(status, "FailureTarget"):
         text = "cannot set Failed=True condition without the FailureTarget=true condition"
         errors.append(_condition_error(text))
@@ -84,8 +84,8 @@ def _validate_finished(status: Obj, before: Obj) -> list[FieldError]:
         return errors
     if not status.get("startTime"):
         text = "startTime is required for finished job"
-        errors.append(FieldError(REQUIRED, "status.startTime", None, text))
+        errors.append(required("status.startTime", text))
     if status.get("active", 0) > 0:
         text = "active>0 is invalid for finished job"
-        errors.append(FieldError(INVALID, "status.active", status["active"], text))
+        errors.append(wrong("status.active", status["active"], text))
     return errors

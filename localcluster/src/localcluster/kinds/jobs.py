@@ -23,13 +23,14 @@ from localcluster.obj import Obj
 from localcluster.types import names
 from localcluster.types.label_match import match_label_selector
 from localcluster.types.refusals import (
-    INVALID,
     OMIT,
-    REQUIRED,
     FieldError,
     Raw,
+    all_wrong,
+    required,
     sorted_map,
     sorted_selector,
+    wrong,
 )
 
 UID_LABEL, OLD_UID_LABEL = "batch.kubernetes.io/controller-uid", "controller-uid"
@@ -98,7 +99,7 @@ class JobStrategy(BaseStrategy):
             name = f"{obj['metadata']['name']}-{spec['completions'] - 1}"
             if names.dns_label(name):
                 text = f"will not able to create pod with invalid DNS label: {name}"
-                errors.append(FieldError(INVALID, "metadata.name", obj["metadata"]["name"], text))
+                errors.append(wrong("metadata.name", obj["metadata"]["name"], text))
         return errors
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
@@ -155,19 +156,14 @@ def validate_generated_selector(obj: Obj) -> list[FieldError]:
         (OLD_NAME_LABEL, obj["metadata"].get("name")),
     ):
         if key not in labels:
-            errors.append(FieldError(REQUIRED, f"{path}[{key}]", None, f"must be '{expected}'"))
+            errors.append(required(f"{path}[{key}]", f"must be '{expected}'"))
         elif labels[key] != expected:
-            errors.append(
-                FieldError(INVALID, f"{path}[{key}]", sorted_map(labels), f"must be '{expected}'")
-            )
+            errors.append(wrong(f"{path}[{key}]", sorted_map(labels), f"must be '{expected}'"))
     expected_labels = {UID_LABEL: obj["metadata"].get("uid", "")}
     if not match_label_selector(spec["selector"], expected_labels):
         errors.append(
-            FieldError(
-                INVALID,
-                "spec.selector",
-                sorted_selector(spec["selector"]),
-                "`selector` not auto-generated",
+            wrong(
+                "spec.selector", sorted_selector(spec["selector"]), "`selector` not auto-generated"
             )
         )
     return errors
@@ -194,10 +190,10 @@ def validate_job_spec(obj: Obj) -> list[FieldError]:
     selector = spec.get("selector")
     labels = (spec["template"].get("metadata") or {}).get("labels")
     if selector is None:
-        errors.append(FieldError(REQUIRED, "spec.selector", None, ""))
+        errors.append(required("spec.selector"))
     if selector is None or not match_label_selector(selector, labels or {}):
         text = "`selector` does not match template `labels`"
-        errors.append(FieldError(INVALID, _LABELS_PATH, sorted_map(labels), text))
+        errors.append(wrong(_LABELS_PATH, sorted_map(labels), text))
     return errors
 
 
@@ -205,31 +201,25 @@ def _validate_mode(spec: Obj) -> list[FieldError]:
     errors: list[FieldError] = []
     managed_by = spec.get("managedBy")
     if managed_by is not None:
-        errors += [
-            FieldError(INVALID, "spec.managedBy", managed_by, t)
-            for t in names.domain_prefixed_path(managed_by)
-        ]
+        errors += all_wrong("spec.managedBy", managed_by, names.domain_prefixed_path(managed_by))
     mode = spec.get("completionMode")
     if mode not in ("NonIndexed", "Indexed"):
         errors.append(unsupported("spec.completionMode", mode, ("NonIndexed", "Indexed")))
     if mode == "Indexed":
         if spec.get("completions") is None:
-            errors.append(
-                FieldError(REQUIRED, "spec.completions", None, "when completion mode is Indexed")
-            )
+            errors.append(required("spec.completions", "when completion mode is Indexed"))
         if (spec.get("parallelism") or 0) > _INDEXED_PARALLELISM_MAX:
             text = (
                 f"must be less than or equal to {_INDEXED_PARALLELISM_MAX} when completion mode "
                 "is Indexed"
             )
-            errors.append(FieldError(INVALID, "spec.parallelism", spec["parallelism"], text))
+            errors.append(wrong("spec.parallelism", spec["parallelism"], text))
         if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
             text = "when maxFailedIndexes is specified"
-            errors.append(FieldError(REQUIRED, "spec.backoffLimitPerIndex", None, text))
+            errors.append(required("spec.backoffLimitPerIndex", text))
     elif spec.get("backoffLimitPerIndex") is not None:
         errors.append(
-            FieldError(
-                INVALID,
+            wrong(
                 "spec.backoffLimitPerIndex",
                 spec["backoffLimitPerIndex"],
                 "requires indexed completion mode",
@@ -257,11 +247,11 @@ def _validate_policies(spec: Obj) -> list[FieldError]:
                 if has_codes
                 else "specifying one of OnExitCodes and OnPodConditions is required"
             )
-            errors.append(FieldError(INVALID, at, OMIT, text))
+            errors.append(wrong(at, OMIT, text))
     if "successPolicy" in spec and spec.get("completionMode") != "Indexed":
         shown = Raw(orjson.dumps({"Rules": spec["successPolicy"].get("rules")}).decode())
         text = "requires indexed completion mode"
-        errors.append(FieldError(INVALID, "spec.successPolicy", shown, text))
+        errors.append(wrong("spec.successPolicy", shown, text))
     return errors
 
 
@@ -269,7 +259,7 @@ def _validate_restart_policy(pod_spec: Obj) -> list[FieldError]:
     policy = pod_spec.get("restartPolicy", "")
     path = f"{_TEMPLATE}.spec.restartPolicy"
     if policy in ("", "Always"):
-        return [FieldError(REQUIRED, path, None, 'valid values: "OnFailure", "Never"')]
+        return [required(path, 'valid values: "OnFailure", "Never"')]
     if policy not in ("OnFailure", "Never"):
         return [unsupported(path, policy, ("OnFailure", "Never"))]
     return []
@@ -303,7 +293,7 @@ def _validate_completions(new: Obj, old: Obj) -> list[FieldError]:
         return []
     if after != new.get("parallelism"):
         text = "can only be modified in tandem with spec.parallelism"
-        return [FieldError(INVALID, "spec.completions", after, text)]
+        return [wrong("spec.completions", after, text)]
     return []
 
 

@@ -13,7 +13,7 @@ from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types.quantity import value_of
-from localcluster.types.refusals import INVALID, REQUIRED, FieldError
+from localcluster.types.refusals import FieldError, required, wrong
 
 _ANNOTATION = "kubernetes.io/limit-ranger"
 
@@ -51,12 +51,7 @@ class LimitRangeStrategy(BaseStrategy):
                 if name in limits and value_of(amount) > value_of(limits[name]):
                     text = f"default request value {amount} is greater than default limit value"
                     errors.append(
-                        FieldError(
-                            INVALID,
-                            f"{at}.defaultRequest[{name}]",
-                            amount,
-                            f"{text} {limits[name]}",
-                        )
+                        wrong(f"{at}.defaultRequest[{name}]", amount, f"{text} {limits[name]}")
                     )
         return errors
 
@@ -71,7 +66,7 @@ class RuntimeClassStrategy(BaseStrategy):
         """Require a handler."""
         if obj.get("handler"):
             return []
-        return [FieldError(REQUIRED, "handler", None, "")]
+        return [required("handler")]
 
     def validate_change(self, new: Obj, old: Obj, ctx: RequestContext) -> list[FieldError]:
         """Refuse a change of the handler."""

@@ -11,11 +11,12 @@ from typing import Any
 from localcluster.obj import Obj
 from localcluster.types import names
 from localcluster.types.refusals import (
-    FORBIDDEN,
-    INVALID,
-    REQUIRED,
     TOO_LONG,
     FieldError,
+    all_wrong,
+    not_allowed,
+    required,
+    wrong,
 )
 
 NameRule = Callable[[str], list[str]]
@@ -41,27 +42,20 @@ def validate_meta(
     if meta.get("generateName"):
         prefix = meta["generateName"]
         trimmed = prefix[:-1] + "a" if prefix.endswith("-") and len(prefix) > 1 else prefix
-        errors += [
-            FieldError(INVALID, f"{path}.generateName", prefix, text) for text in name_rule(trimmed)
-        ]
+        errors += all_wrong(f"{path}.generateName", prefix, name_rule(trimmed))
     name = meta.get("name", "")
     if not name:
-        errors.append(
-            FieldError(REQUIRED, f"{path}.name", None, "name or generateName is required")
-        )
+        errors.append(required(f"{path}.name", "name or generateName is required"))
     else:
-        errors += [FieldError(INVALID, f"{path}.name", name, text) for text in name_rule(name)]
+        errors += all_wrong(f"{path}.name", name, name_rule(name))
     if is_namespaced:
         namespace = meta.get("namespace", "")
         if not namespace:
-            errors.append(FieldError(REQUIRED, f"{path}.namespace", None, ""))
+            errors.append(required(f"{path}.namespace"))
         else:
-            errors += [
-                FieldError(INVALID, f"{path}.namespace", namespace, text)
-                for text in names.dns_label(namespace)
-            ]
+            errors += all_wrong(f"{path}.namespace", namespace, names.dns_label(namespace))
     elif meta.get("namespace"):
-        errors.append(FieldError(FORBIDDEN, f"{path}.namespace", None, "not allowed on this type"))
+        errors.append(not_allowed(f"{path}.namespace", "not allowed on this type"))
     return errors + validate_meta_content(meta, path, is_custom=is_custom)
 
 
@@ -79,8 +73,8 @@ def validate_labels(labels: Any, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for key in sorted(labels or {}):
         value = labels[key]
-        errors += [FieldError(INVALID, path, key, text) for text in names.qualified_name(key)]
-        errors += [FieldError(INVALID, path, value, text) for text in names.label_value(value)]
+        errors += all_wrong(path, key, names.qualified_name(key))
+        errors += all_wrong(path, value, names.label_value(value))
     return errors
 
 
@@ -88,9 +82,7 @@ def validate_annotations(annotations: Any, path: str) -> list[FieldError]:
     """Check the keys and the total size of annotations."""
     errors: list[FieldError] = []
     for key in sorted(annotations or {}):
-        errors += [
-            FieldError(INVALID, path, key, text) for text in names.qualified_name(key.lower())
-        ]
+        errors += all_wrong(path, key, names.qualified_name(key.lower()))
     total = sum(len(k.encode()) + len(v.encode()) for k, v in (annotations or {}).items())
     if total > _ANNOTATIONS_MAX_BYTES:
         errors.append(
@@ -108,28 +100,20 @@ def validate_owners(owners: Any, path: str) -> list[FieldError]:
         group, slash, version = owner.get("apiVersion", "").rpartition("/")
         if not version:
             errors.append(
-                FieldError(
-                    INVALID,
-                    f"{at}.apiVersion",
-                    owner.get("apiVersion", ""),
-                    "version must not be empty",
-                )
+                wrong(f"{at}.apiVersion", owner.get("apiVersion", ""), "version must not be empty")
             )
         errors += [
-            FieldError(INVALID, f"{at}.{key}", owner.get(key, ""), "must not be empty")
+            wrong(f"{at}.{key}", owner.get(key, ""), "must not be empty")
             for key in ("kind", "name", "uid")
             if not owner.get(key)
         ]
         if slash == "" and group == "" and version == "v1" and owner.get("kind") == "Event":
-            errors.append(
-                FieldError(INVALID, at, owner, "/v1, Kind=Event is disallowed from being an owner")
-            )
+            errors.append(wrong(at, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             this = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
                 errors.append(
-                    FieldError(
-                        INVALID,
+                    wrong(
                         path,
                         owners,
                         "Only one reference can have Controller set to true. Found "
@@ -146,11 +130,10 @@ def validate_finalizers(finalizers: Any, path: str, *, is_custom: bool = False) 
     errors: list[FieldError] = []
     for index, name in enumerate(finalizers or []):
         texts = names.qualified_name(name)
-        errors += [FieldError(INVALID, path, name, text) for text in texts]
+        errors += all_wrong(path, name, texts)
         if not is_custom and "/" not in name and name not in OWN_FINALIZERS:
             errors.append(
-                FieldError(
-                    INVALID,
+                wrong(
                     f"{path}[{index}]",
                     name,
                     "name is neither a standard finalizer name nor is it fully qualified",
@@ -158,19 +141,14 @@ def validate_finalizers(finalizers: Any, path: str, *, is_custom: bool = False) 
             )
     if {"orphan", "foregroundDeletion"} <= set(finalizers or []):
         errors.append(
-            FieldError(
-                INVALID,
-                path,
-                finalizers,
-                "finalizer orphan and foregroundDeletion cannot be both set",
-            )
+            wrong(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
         )
     return errors
 
 
 def immutable(path: str, value: Any) -> FieldError:
     """Return the usual error for a field that may not change."""
-    return FieldError(INVALID, path, value, "field is immutable")
+    return wrong(path, value, "field is immutable")
 
 
 def validate_meta_update(
@@ -190,10 +168,8 @@ def validate_meta_update(
         if added:
             rendered = "[" + ", ".join(f'"{f}"' for f in added) + "]"
             errors.append(
-                FieldError(
-                    FORBIDDEN,
+                not_allowed(
                     f"{path}.finalizers",
-                    None,
                     "no new finalizers can be added if the object is being deleted, "
                     f"found new finalizers []string{{{rendered[1:-1]}}}",
                 )

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from localcluster.obj import Obj
 from localcluster.types.refusals import (
     FORBIDDEN,
-    INVALID,
     FieldError,
     Raw,
     bad_request,
     invalid,
+    wrong,
 )
 
 TEXT_ANNOTATION = "localcluster/logs"
@@ -61,7 +61,7 @@ def check_options(name: str, given: Mapping[str, int], *, has_time: bool, has_st
 
     def at_least(option: str, least: int, words: str) -> None:
         if given.get(option, least) < least:
-            errors.append(FieldError(INVALID, option, given[option], f"must be {words} 0"))
+            errors.append(wrong(option, given[option], f"must be {words} 0"))
 
     at_least("tailLines", 0, "greater than or equal to")
     at_least("limitBytes", 1, "greater than")

@@ -18,7 +18,7 @@ from localcluster.kinds.podspec_rules import validate_pod_spec
 from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
-from localcluster.types.refusals import FORBIDDEN, INVALID, FieldError
+from localcluster.types.refusals import FieldError, not_allowed, wrong
 
 GATED_CONDITION = {
     "type": "PodScheduled",
@@ -65,11 +65,8 @@ class PodStrategy(BaseStrategy):
         errors = validate_pod_spec(spec, "spec")
         if spec.get("nodeName") and spec.get("schedulingGates"):
             errors.append(
-                FieldError(
-                    FORBIDDEN,
-                    "spec.nodeName",
-                    None,
-                    "cannot be set until all schedulingGates have been cleared",
+                not_allowed(
+                    "spec.nodeName", "cannot be set until all schedulingGates have been cleared"
                 )
             )
         return errors
@@ -138,7 +135,7 @@ def validate_spec_change(new: Obj, old: Obj) -> list[FieldError]:
     ]
     if counts:
         text = "pod updates may not add or remove containers"
-        return [FieldError(FORBIDDEN, f"spec.{key}", None, text) for key in counts]
+        return [not_allowed(f"spec.{key}", text) for key in counts]
     errors = _validate_deadline(new, old)
     errors += _validate_added_tolerations(new.get("tolerations"), old.get("tolerations"))
     errors += _validate_removed_gates(new.get("schedulingGates"), old.get("schedulingGates"))
@@ -147,7 +144,7 @@ def validate_spec_change(new: Obj, old: Obj) -> list[FieldError]:
     if old.get("schedulingGates"):
         errors += _put_back_gated(munged, old)
     if munged != old:
-        errors.append(FieldError(FORBIDDEN, "spec", None, f"{_ONLY_THESE}{_changed(munged, old)}"))
+        errors.append(not_allowed("spec", f"{_ONLY_THESE}{_changed(munged, old)}"))
     return errors
 
 
@@ -163,15 +160,11 @@ def _validate_deadline(new: Obj, old: Obj) -> list[FieldError]:
     if after is not None:
         if not 0 <= after < 2**31:
             text = "must be between 0 and 2147483647, inclusive"
-            return [FieldError(INVALID, path, after, text)]
+            return [wrong(path, after, text)]
         if before is not None and before < after:
-            return [
-                FieldError(INVALID, path, after, "must be less than or equal to previous value")
-            ]
+            return [wrong(path, after, "must be less than or equal to previous value")]
     elif before is not None:
-        return [
-            FieldError(INVALID, path, None, "must not update from a positive integer to nil value")
-        ]
+        return [wrong(path, None, "must not update from a positive integer to nil value")]
     return []
 
 
@@ -182,17 +175,15 @@ def _validate_added_tolerations(new: Any, old: Any) -> list[FieldError]:
     present = {identity(t) for t in new or ()}
     if any(identity(t) not in present for t in old or ()):
         text = "existing toleration can not be modified except its tolerationSeconds"
-        return [FieldError(FORBIDDEN, "spec.tolerations", None, text)]
+        return [not_allowed("spec.tolerations", text)]
     return []
 
 
 def _validate_removed_gates(new: Any, old: Any) -> list[FieldError]:
     before = {gate.get("name") for gate in old or ()}
     return [
-        FieldError(
-            FORBIDDEN,
+        not_allowed(
             f"spec.schedulingGates[{index}].name",
-            None,
             f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'",
         )
         for index, gate in enumerate(new or ())
@@ -227,7 +218,7 @@ def _put_back_gated(munged: Obj, old: Obj) -> list[FieldError]:
     if selector != before:
         if any((selector or {}).get(key) != value for key, value in (before or {}).items()):
             text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-            errors.append(FieldError(INVALID, "spec.nodeSelector", selector, text))
+            errors.append(wrong("spec.nodeSelector", selector, text))
         _restore(munged, old, "nodeSelector")
     affinity = munged.get("affinity") or {}
     node, old_node = affinity.get("nodeAffinity"), (old.get("affinity") or {}).get("nodeAffinity")
@@ -252,10 +243,10 @@ def _validate_affinity_additions(new: Obj, old: Obj) -> list[FieldError]:
     if len(after) != len(terms):
         text = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
         value = [internal_term(t) for t in after] or None
-        return [FieldError(INVALID, path, value, text)]
+        return [wrong(path, value, text)]
     text = "only additions are allowed (no mutations or deletions)"
     return [
-        FieldError(INVALID, f"{path}[{index}]", internal_term(term), text)
+        wrong(f"{path}[{index}]", internal_term(term), text)
         for index, (term, before) in enumerate(zip(after, terms, strict=True))
         if not _only_adds(term, before)
     ]

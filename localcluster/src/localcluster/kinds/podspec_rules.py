@@ -13,13 +13,14 @@ from localcluster.obj import Obj
 from localcluster.types import names
 from localcluster.types.quantity import value_of
 from localcluster.types.refusals import (
-    DUPLICATE,
-    FORBIDDEN,
-    INVALID,
     NOT_FOUND,
     NOT_SUPPORTED,
-    REQUIRED,
     FieldError,
+    all_wrong,
+    duplicate,
+    not_allowed,
+    required,
+    wrong,
 )
 
 _STANDARD_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
@@ -37,7 +38,7 @@ def unsupported(path: str, value: Any, supported: tuple[str, ...]) -> FieldError
 def not_negative(path: str, value: Any) -> list[FieldError]:
     """Check that a count is not negative."""
     if value is not None and value < 0:
-        return [FieldError(INVALID, path, value, "must be greater than or equal to 0")]
+        return [wrong(path, value, "must be greater than or equal to 0")]
     return []
 
 
@@ -61,7 +62,7 @@ def validate_pod_spec(spec: Obj, path: str) -> list[FieldError]:
         errors.append(
             unsupported(f"{path}.restartPolicy", policy, _POLICIES)
             if policy
-            else FieldError(REQUIRED, f"{path}.restartPolicy", None, "")
+            else required(f"{path}.restartPolicy")
         )
     if spec.get("dnsPolicy") not in _DNS_POLICIES:
         errors.append(unsupported(f"{path}.dnsPolicy", spec.get("dnsPolicy", ""), _DNS_POLICIES))
@@ -70,8 +71,7 @@ def validate_pod_spec(spec: Obj, path: str) -> list[FieldError]:
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline < 2**31:
         errors.append(
-            FieldError(
-                INVALID,
+            wrong(
                 f"{path}.activeDeadlineSeconds",
                 deadline,
                 "must be between 1 and 2147483647, inclusive",
@@ -89,16 +89,10 @@ def _validate_names(spec: Obj, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     for key in ("serviceAccountName", "nodeName", "priorityClassName"):
         if spec.get(key):
-            errors += [
-                FieldError(INVALID, f"{path}.{key}", spec[key], text)
-                for text in names.dns_subdomain(spec[key])
-            ]
+            errors += all_wrong(f"{path}.{key}", spec[key], names.dns_subdomain(spec[key]))
     for key in ("hostname", "subdomain"):
         if spec.get(key):
-            errors += [
-                FieldError(INVALID, f"{path}.{key}", spec[key], text)
-                for text in names.dns_label(spec[key])
-            ]
+            errors += all_wrong(f"{path}.{key}", spec[key], names.dns_label(spec[key]))
     return errors
 
 
@@ -108,20 +102,17 @@ def _validate_volumes(spec: Obj, path: str) -> list[FieldError]:
     for index, volume in enumerate(spec.get("volumes") or ()):
         name, at = volume.get("name", ""), f"{path}.volumes[{index}].name"
         if not name:
-            errors.append(FieldError(REQUIRED, at, None, ""))
+            errors.append(required(at))
             continue
-        errors += [FieldError(INVALID, at, name, text) for text in names.dns_label(name)]
+        errors += all_wrong(at, name, names.dns_label(name))
         if name in seen:
-            errors.append(FieldError(DUPLICATE, at, name, ""))
+            errors.append(duplicate(at, name))
         seen.add(name)
         if len(volume) > 2:
             second = sorted(k for k in volume if k != "name")[1]
             errors.append(
-                FieldError(
-                    FORBIDDEN,
-                    f"{path}.volumes[{index}].{second}",
-                    None,
-                    "may not specify more than 1 volume type",
+                not_allowed(
+                    f"{path}.volumes[{index}].{second}", "may not specify more than 1 volume type"
                 )
             )
     return errors
@@ -129,7 +120,7 @@ def _validate_volumes(spec: Obj, path: str) -> list[FieldError]:
 
 def _validate_containers(spec: Obj, volumes: set[str], path: str) -> list[FieldError]:
     if not spec.get("containers"):
-        return [FieldError(REQUIRED, f"{path}.containers", None, "")]
+        return [required(f"{path}.containers")]
     errors: list[FieldError] = []
     seen: set[str] = set()
     for key in ("containers", "initContainers"):
@@ -138,7 +129,7 @@ def _validate_containers(spec: Obj, volumes: set[str], path: str) -> list[FieldE
             errors += _validate_container(container, at, volumes)
             name = container.get("name", "")
             if name and name in seen:
-                errors.append(FieldError(DUPLICATE, f"{at}.name", name, ""))
+                errors.append(duplicate(f"{at}.name", name))
             seen.add(name)
     return errors
 
@@ -147,18 +138,14 @@ def _validate_container(container: Obj, path: str, volumes: set[str]) -> list[Fi
     name = container.get("name", "")
     errors: list[FieldError] = []
     if not name:
-        errors.append(FieldError(REQUIRED, f"{path}.name", None, ""))
+        errors.append(required(f"{path}.name"))
     else:
-        errors += [FieldError(INVALID, f"{path}.name", name, t) for t in names.dns_label(name)]
+        errors += all_wrong(f"{path}.name", name, names.dns_label(name))
     image = container.get("image", "")
     if not image:
-        errors.append(FieldError(REQUIRED, f"{path}.image", None, ""))
+        errors.append(required(f"{path}.image"))
     elif image != image.strip():
-        errors.append(
-            FieldError(
-                INVALID, f"{path}.image", image, "must not have leading or trailing whitespace"
-            )
-        )
+        errors.append(wrong(f"{path}.image", image, "must not have leading or trailing whitespace"))
     if container.get("imagePullPolicy") not in _PULL:
         errors.append(
             unsupported(f"{path}.imagePullPolicy", container.get("imagePullPolicy", ""), _PULL)
@@ -175,22 +162,17 @@ def _validate_ports(ports: Any, path: str) -> list[FieldError]:
     for index, port in enumerate(ports or ()):
         at = f"{path}[{index}]"
         if port.get("name"):
-            wrong = names.port_name(port["name"])
-            errors += [FieldError(INVALID, f"{at}.name", port["name"], text) for text in wrong]
-            if not wrong and port["name"] in seen:
-                errors.append(FieldError(DUPLICATE, f"{at}.name", port["name"], ""))
+            texts = names.port_name(port["name"])
+            errors += all_wrong(f"{at}.name", port["name"], texts)
+            if not texts and port["name"] in seen:
+                errors.append(duplicate(f"{at}.name", port["name"]))
             seen.add(port["name"])
         number = port.get("containerPort", 0)
         if not number:
-            errors.append(FieldError(REQUIRED, f"{at}.containerPort", None, ""))
+            errors.append(required(f"{at}.containerPort"))
         elif not 1 <= number <= 65535:
             errors.append(
-                FieldError(
-                    INVALID,
-                    f"{at}.containerPort",
-                    number,
-                    "must be between 1 and 65535, inclusive",
-                )
+                wrong(f"{at}.containerPort", number, "must be between 1 and 65535, inclusive")
             )
         if port.get("protocol") not in ("TCP", "UDP", "SCTP"):
             errors.append(
@@ -204,17 +186,12 @@ def _validate_env(env: Any, path: str) -> list[FieldError]:
     for index, entry in enumerate(env or ()):
         at = f"{path}[{index}]"
         if not entry.get("name"):
-            errors.append(FieldError(REQUIRED, f"{at}.name", None, ""))
+            errors.append(required(f"{at}.name"))
         else:
-            errors += [
-                FieldError(INVALID, f"{at}.name", entry["name"], t)
-                for t in names.env_var_name(entry["name"])
-            ]
+            errors += all_wrong(f"{at}.name", entry["name"], names.env_var_name(entry["name"]))
         if entry.get("valueFrom") and entry.get("value"):
             errors.append(
-                FieldError(
-                    INVALID, f"{at}.valueFrom", "", "may not be specified when `value` is not empty"
-                )
+                wrong(f"{at}.valueFrom", "", "may not be specified when `value` is not empty")
             )
     return errors
 
@@ -226,13 +203,13 @@ def _validate_mounts(mounts: Any, volumes: set[str], path: str) -> list[FieldErr
         at = f"{path}[{index}]"
         name, where = mount.get("name", ""), mount.get("mountPath", "")
         if not name:
-            errors.append(FieldError(REQUIRED, f"{at}.name", None, ""))
+            errors.append(required(f"{at}.name"))
         elif name not in volumes:
             errors.append(FieldError(NOT_FOUND, f"{at}.name", name, ""))
         if not where:
-            errors.append(FieldError(REQUIRED, f"{at}.mountPath", None, ""))
+            errors.append(required(f"{at}.mountPath"))
         elif where in seen:
-            errors.append(FieldError(INVALID, f"{at}.mountPath", where, "must be unique"))
+            errors.append(wrong(f"{at}.mountPath", where, "must be unique"))
         seen.add(where)
     return errors
 
@@ -253,18 +230,13 @@ def validate_resources(resources: Obj, path: str) -> list[FieldError]:
             request, limit = value_of(requests[name]), value_of(limits[name])
             if is_extended and request != limit:
                 text = f"must be equal to {name} limit of {limits[name]}"
-                errors.append(FieldError(INVALID, f"{path}.requests", requests[name], text))
+                errors.append(wrong(f"{path}.requests", requests[name], text))
             elif request > limit:
                 text = f"must be less than or equal to {name} limit of {limits[name]}"
-                errors.append(FieldError(INVALID, f"{path}.requests", requests[name], text))
+                errors.append(wrong(f"{path}.requests", requests[name], text))
         elif is_extended:
             errors.append(
-                FieldError(
-                    REQUIRED,
-                    f"{path}.limits",
-                    None,
-                    "Limit must be set for non overcommitable resources",
-                )
+                required(f"{path}.limits", "Limit must be set for non overcommitable resources")
             )
     return errors
 
@@ -274,18 +246,18 @@ def _is_extended(name: str) -> bool:
 
 
 def _validate_amount(name: str, text: str, path: str, parent: str, kind: str) -> list[FieldError]:
-    errors = [FieldError(INVALID, f"{parent}.{kind}", name, t) for t in names.qualified_name(name)]
+    errors = all_wrong(f"{parent}.{kind}", name, names.qualified_name(name))
     is_plain = "/" not in name and not name.startswith("hugepages-")
     if not errors and is_plain and name not in _STANDARD_RESOURCES:
         why = "must be a standard resource type or fully qualified"
-        errors.append(FieldError(INVALID, path, name, why))
+        errors.append(wrong(path, name, why))
         why = "must be a standard resource for containers"
-        errors.append(FieldError(INVALID, path, name, why))
+        errors.append(wrong(path, name, why))
     value = value_of(text)
     if value < 0:
-        errors.append(FieldError(INVALID, path, text, "must be greater than or equal to 0"))
+        errors.append(wrong(path, text, "must be greater than or equal to 0"))
     elif _is_extended(name) and value != value.to_integral_value():
-        errors.append(FieldError(INVALID, path, text, "must be an integer"))
+        errors.append(wrong(path, text, "must be an integer"))
     return errors
 
 
@@ -294,9 +266,9 @@ def _validate_gates(gates: Any, path: str) -> list[FieldError]:
     seen: set[str] = set()
     for index, gate in enumerate(gates or ()):
         name, at = gate.get("name", ""), f"{path}[{index}]"
-        errors += [FieldError(INVALID, at, name, text) for text in names.qualified_name(name)]
+        errors += all_wrong(at, name, names.qualified_name(name))
         if name in seen:
-            errors.append(FieldError(DUPLICATE, at, name, ""))
+            errors.append(duplicate(at, name))
         seen.add(name)
     return errors
 
@@ -304,14 +276,14 @@ def _validate_gates(gates: Any, path: str) -> list[FieldError]:
 def _validate_affinity(affinity: Obj, path: str) -> list[FieldError]:
     node = affinity.get("nodeAffinity") or {}
     errors: list[FieldError] = []
-    required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
+    needed = node.get("requiredDuringSchedulingIgnoredDuringExecution")
     at = f"{path}.nodeAffinity"
-    if required is not None:
-        terms = required.get("nodeSelectorTerms")
+    if needed is not None:
+        terms = needed.get("nodeSelectorTerms")
         here = f"{at}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
         if not terms:
             text = "must have at least one node selector term"
-            errors.append(FieldError(REQUIRED, here, None, text))
+            errors.append(required(here, text))
         for index, term in enumerate(terms or ()):
             errors += _validate_node_term(term, f"{here}[{index}]")
     preferred = node.get("preferredDuringSchedulingIgnoredDuringExecution")
@@ -330,7 +302,7 @@ def _validate_weight(weighted: Obj, path: str) -> list[FieldError]:
     weight = weighted.get("weight", 0)
     if 1 <= weight <= 100:
         return []
-    return [FieldError(INVALID, f"{path}.weight", weight, "must be in the range 1-100")]
+    return [wrong(f"{path}.weight", weight, "must be in the range 1-100")]
 
 
 def _validate_node_term(term: Obj, path: str) -> list[FieldError]:
@@ -341,19 +313,15 @@ def _validate_node_term(term: Obj, path: str) -> list[FieldError]:
         at = f"{path}.matchFields[{index}]"
         if rule.get("operator") not in ("In", "NotIn"):
             errors.append(
-                FieldError(
-                    INVALID, f"{at}.operator", rule.get("operator"), "not a valid selector operator"
-                )
+                wrong(f"{at}.operator", rule.get("operator"), "not a valid selector operator")
             )
         elif len(rule.get("values") or ()) != 1:
             text = (
                 "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
             )
-            errors.append(FieldError(REQUIRED, f"{at}.values", None, text))
+            errors.append(required(f"{at}.values", text))
         if rule.get("key") != "metadata.name":
-            errors.append(
-                FieldError(INVALID, f"{at}.key", rule.get("key"), "not a valid field selector key")
-            )
+            errors.append(wrong(f"{at}.key", rule.get("key"), "not a valid field selector key"))
     return errors
 
 
@@ -363,21 +331,19 @@ def _validate_expression(rule: Obj, path: str) -> list[FieldError]:
     if operator in ("In", "NotIn"):
         if not values:
             text = "must be specified when `operator` is 'In' or 'NotIn'"
-            errors.append(FieldError(REQUIRED, f"{path}.values", None, text))
+            errors.append(required(f"{path}.values", text))
     elif operator in ("Exists", "DoesNotExist"):
         if values:
             text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            errors.append(FieldError(FORBIDDEN, f"{path}.values", None, text))
+            errors.append(not_allowed(f"{path}.values", text))
     elif operator in ("Gt", "Lt"):
         if len(values) != 1:
             text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-            errors.append(FieldError(REQUIRED, f"{path}.values", None, text))
+            errors.append(required(f"{path}.values", text))
     else:
-        errors.append(
-            FieldError(INVALID, f"{path}.operator", operator, "not a valid selector operator")
-        )
+        errors.append(wrong(f"{path}.operator", operator, "not a valid selector operator"))
     key = rule.get("key", "")
-    return errors + [FieldError(INVALID, f"{path}.key", key, t) for t in names.qualified_name(key)]
+    return errors + all_wrong(f"{path}.key", key, names.qualified_name(key))
 
 
 def _validate_pod_affinity(affinity: Obj, path: str) -> list[FieldError]:
@@ -396,8 +362,8 @@ def _validate_pod_affinity(affinity: Obj, path: str) -> list[FieldError]:
 def _validate_topology(term: Obj, path: str) -> list[FieldError]:
     key = term.get("topologyKey", "")
     if not key:
-        return [FieldError(REQUIRED, f"{path}.topologyKey", None, "can not be empty")]
-    return [FieldError(INVALID, f"{path}.topologyKey", key, t) for t in names.qualified_name(key)]
+        return [required(f"{path}.topologyKey", "can not be empty")]
+    return all_wrong(f"{path}.topologyKey", key, names.qualified_name(key))
 
 
 def validate_tolerations(tolerations: Any, path: str) -> list[FieldError]:
@@ -407,22 +373,22 @@ def validate_tolerations(tolerations: Any, path: str) -> list[FieldError]:
         at = f"{path}[{index}]"
         key, operator = toleration.get("key", ""), toleration.get("operator", "")
         if key:
-            errors += [FieldError(INVALID, f"{at}.key", key, t) for t in names.qualified_name(key)]
+            errors += all_wrong(f"{at}.key", key, names.qualified_name(key))
         elif operator != "Exists":
             text = (
                 "operator must be Exists when `key` is empty, which means "
                 '"match all values and all keys"'
             )
-            errors.append(FieldError(INVALID, f"{at}.operator", operator, text))
+            errors.append(wrong(f"{at}.operator", operator, text))
         if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != (
             "NoExecute"
         ):
             text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            errors.append(FieldError(INVALID, f"{at}.effect", toleration.get("effect", ""), text))
+            errors.append(wrong(f"{at}.effect", toleration.get("effect", ""), text))
         if operator == "Exists":
             if toleration.get("value"):
                 text = "value must be empty when `operator` is 'Exists'"
-                errors.append(FieldError(INVALID, f"{at}.operator", toleration["value"], text))
+                errors.append(wrong(f"{at}.operator", toleration["value"], text))
         elif operator not in ("", "Equal"):
             errors.append(unsupported(f"{at}.operator", operator, ("Equal", "Exists")))
         if toleration.get("effect") not in (
@@ -448,12 +414,7 @@ def _validate_spread(constraints: Any, path: str) -> list[FieldError]:
         at = f"{path}[{index}]"
         if constraint.get("maxSkew", 0) <= 0:
             errors.append(
-                FieldError(
-                    INVALID,
-                    f"{at}.maxSkew",
-                    constraint.get("maxSkew", 0),
-                    "must be greater than zero",
-                )
+                wrong(f"{at}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero")
             )
         errors += _validate_topology(constraint, at)
         when = constraint.get("whenUnsatisfiable")

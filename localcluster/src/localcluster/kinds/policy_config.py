@@ -19,7 +19,13 @@ from localcluster.obj import Obj
 from localcluster.types import names
 from localcluster.types.cel import CelSyntaxError, Eval, kinds, typed
 from localcluster.types.cel.kinds import Type
-from localcluster.types.refusals import DUPLICATE, INVALID, REQUIRED, FieldError, not_served
+from localcluster.types.refusals import (
+    FieldError,
+    duplicate,
+    not_served,
+    required,
+    wrong,
+)
 
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS = ("Deny", "Warn", "Audit")
@@ -56,7 +62,7 @@ class PolicyStrategy(BaseStrategy):
             errors.append(unsupported("spec.failurePolicy", value, ("Fail", "Ignore")))
         match = spec.get("matchConstraints")
         if match is None:
-            errors.append(FieldError(REQUIRED, "spec.matchConstraints", None, ""))
+            errors.append(required("spec.matchConstraints"))
         else:
             errors += _match_errors(match, "spec.matchConstraints", needs_rules=True)
         errors += validate_conditions(spec, "spec")
@@ -65,10 +71,7 @@ class PolicyStrategy(BaseStrategy):
         validations = spec.get("validations") or []
         if not validations:
             text = "validations or auditAnnotations must contain at least one item"
-            errors += (
-                FieldError(REQUIRED, f"spec.{key}", None, text)
-                for key in ("validations", "auditAnnotations")
-            )
+            errors += (required(f"spec.{key}", text) for key in ("validations", "auditAnnotations"))
         for index, one in enumerate(validations):
             errors += _validation_errors(one, f"spec.validations[{index}]", variables)
         return errors
@@ -93,12 +96,9 @@ class PolicyBindingStrategy(BaseStrategy):
         errors: list[FieldError] = []
         name = spec.get("policyName", "")
         if not name:
-            errors.append(FieldError(REQUIRED, "spec.policyName", None, ""))
+            errors.append(required("spec.policyName"))
         else:
-            errors += (
-                FieldError(INVALID, "spec.policyName", name, text)
-                for text in names.dns_subdomain(name)
-            )
+            errors += (wrong("spec.policyName", name, text) for text in names.dns_subdomain(name))
         if spec.get("matchResources") is not None:
             errors += _match_errors(
                 spec["matchResources"], "spec.matchResources", needs_rules=False
@@ -151,14 +151,14 @@ def _declared(variables: list[Obj]) -> tuple[dict[str, Type], list[FieldError]]:
         for key, text in (("name", "name is not specified"), ("expression", _NO_EXPRESSION)):
             if not one.get(key, "").strip():
                 path = f"spec.variables[{index}].{key}"
-                return dict(CONDITION_VARIABLES), [FieldError(REQUIRED, path, None, text)]
+                return dict(CONDITION_VARIABLES), [required(path, text)]
     try:
         return declared_variables(variables)[0], []
     except VariableError as error:
         path = f"spec.variables[{error.index}].expression"
         value = variables[error.index]["expression"]
         known, _ = declared_variables(variables[: error.index])
-        return known, [FieldError(INVALID, path, value, str(error))]
+        return known, [wrong(path, value, str(error))]
 
 
 def _validation_errors(one: Obj, path: str, variables: dict[str, Type]) -> list[FieldError]:
@@ -167,9 +167,9 @@ def _validation_errors(one: Obj, path: str, variables: dict[str, Type]) -> list[
         text = one.get(key, "")
         if not text.strip():
             if key == "expression":
-                errors.append(FieldError(REQUIRED, f"{path}.{key}", None, _NO_EXPRESSION))
+                errors.append(required(f"{path}.{key}", _NO_EXPRESSION))
         elif why := misfit(text, variables, kind):
-            errors.append(FieldError(INVALID, f"{path}.{key}", text, why))
+            errors.append(wrong(f"{path}.{key}", text, why))
     if one.get("reason") and one["reason"] not in _REASONS:
         errors.append(unsupported(f"{path}.reason", one["reason"], _REASONS))
     return errors
@@ -181,7 +181,7 @@ def _match_errors(match: Obj, path: str, *, needs_rules: bool) -> list[FieldErro
         value = match.get("matchPolicy")
         errors.append(unsupported(f"{path}.matchPolicy", value, ("Equivalent", "Exact")))
     if needs_rules and not match.get("resourceRules"):
-        errors.append(FieldError(REQUIRED, f"{path}.resourceRules", None, ""))
+        errors.append(required(f"{path}.resourceRules"))
     for key in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(match.get(key) or ()):
             errors += validate_rule(rule, f"{path}.{key}[{index}]")
@@ -191,17 +191,17 @@ def _match_errors(match: Obj, path: str, *, needs_rules: bool) -> list[FieldErro
 def _action_errors(actions: list[str]) -> list[FieldError]:
     path = "spec.validationActions"
     if not actions:
-        return [FieldError(REQUIRED, path, None, "at least one validation action is required")]
+        return [required(path, "at least one validation action is required")]
     errors = [
         unsupported(f"{path}[{index}]", action, _ACTIONS)
         for index, action in enumerate(actions)
         if action not in _ACTIONS
     ]
     errors += (
-        FieldError(DUPLICATE, f"{path}[{index}]", action, "")
+        duplicate(f"{path}[{index}]", action)
         for index, action in enumerate(actions)
         if action in actions[:index]
     )
     if {"Deny", "Warn"} <= set(actions):
-        errors.append(FieldError(INVALID, path, actions, _BOTH))
+        errors.append(wrong(path, actions, _BOTH))
     return errors

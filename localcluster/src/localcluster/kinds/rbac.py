@@ -13,7 +13,12 @@ from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names
-from localcluster.types.refusals import INVALID, NOT_SUPPORTED, REQUIRED, FieldError
+from localcluster.types.refusals import (
+    NOT_SUPPORTED,
+    FieldError,
+    required,
+    wrong,
+)
 
 _SUBJECTS = 'supported values: "ServiceAccount", "User", "Group"'
 
@@ -38,29 +43,29 @@ class RoleStrategy(_RbacStrategy):
         if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
             text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             path = "aggregationRule.clusterRoleSelectors"
-            errors.append(FieldError(REQUIRED, path, None, text))
+            errors.append(required(path, text))
         return errors
 
     def _rule_errors(self, rule: Obj, path: str) -> Iterator[FieldError]:
         if not rule.get("verbs"):
             text = "verbs must contain at least one value"
-            yield FieldError(REQUIRED, f"{path}.verbs", None, text)
+            yield required(f"{path}.verbs", text)
         urls = rule.get("nonResourceURLs")
         if urls:
             where = f"{path}.nonResourceURLs"
             if self.is_namespaced:
                 text = "namespaced rules cannot apply to non-resource URLs"
-                yield FieldError(INVALID, where, urls, text)
+                yield wrong(where, urls, text)
             elif any(rule.get(key) for key in ("apiGroups", "resources", "resourceNames")):
                 text = "rules cannot apply to both regular resources and non-resource URLs"
-                yield FieldError(INVALID, where, urls, text)
+                yield wrong(where, urls, text)
             return
         if not rule.get("apiGroups"):
             text = "resource rules must supply at least one api group"
-            yield FieldError(REQUIRED, f"{path}.apiGroups", None, text)
+            yield required(f"{path}.apiGroups", text)
         if not rule.get("resources"):
             text = "resource rules must supply at least one resource"
-            yield FieldError(REQUIRED, f"{path}.resources", None, text)
+            yield required(f"{path}.resources", text)
 
 
 class BindingStrategy(_RbacStrategy):
@@ -87,11 +92,10 @@ class BindingStrategy(_RbacStrategy):
             text = "supported values: " + ", ".join(f'"{kind}"' for kind in kinds)
             errors.append(FieldError(NOT_SUPPORTED, "roleRef.kind", ref.get("kind", ""), text))
         if not ref.get("name"):
-            errors.append(FieldError(REQUIRED, "roleRef.name", None, ""))
+            errors.append(required("roleRef.name"))
         else:
             errors += (
-                FieldError(INVALID, "roleRef.name", ref["name"], text)
-                for text in names.path_segment(ref["name"])
+                wrong("roleRef.name", ref["name"], text) for text in names.path_segment(ref["name"])
             )
         for index, subject in enumerate(obj.get("subjects") or ()):
             errors += self._subject_errors(subject, f"subjects[{index}]")
@@ -101,15 +105,15 @@ class BindingStrategy(_RbacStrategy):
         name, kind = subject.get("name"), subject.get("kind", "")
         group = subject.get("apiGroup", "")
         if not name:
-            yield FieldError(REQUIRED, f"{path}.name", None, "")
+            yield required(f"{path}.name")
         if kind == "ServiceAccount":
             for text in names.dns_subdomain(name) if name else ():
-                yield FieldError(INVALID, f"{path}.name", name, text)
+                yield wrong(f"{path}.name", name, text)
             if group:
                 text = 'supported values: ""'
                 yield FieldError(NOT_SUPPORTED, f"{path}.apiGroup", group, text)
             if not self.is_namespaced and not subject.get("namespace"):
-                yield FieldError(REQUIRED, f"{path}.namespace", None, "")
+                yield required(f"{path}.namespace")
         elif kind in ("User", "Group"):
             if group != GROUP:
                 text = f'supported values: "{GROUP}"'
@@ -127,5 +131,5 @@ class BindingStrategy(_RbacStrategy):
                 "Kind": ref.get("kind", ""),
                 "Name": ref.get("name", ""),
             }
-            errors.append(FieldError(INVALID, "roleRef", shown, "cannot change roleRef"))
+            errors.append(wrong("roleRef", shown, "cannot change roleRef"))
         return errors

@@ -8,7 +8,7 @@ from __future__ import annotations
 from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
-from localcluster.types.refusals import REQUIRED, FieldError
+from localcluster.types.refusals import FieldError, required
 
 
 class PersistentVolumeStrategy(BaseStrategy):
@@ -32,9 +32,7 @@ class PersistentVolumeStrategy(BaseStrategy):
         """Require access modes and a capacity."""
         spec = obj["spec"]
         return [
-            FieldError(REQUIRED, f"spec.{name}", None, "")
-            for name in ("accessModes", "capacity")
-            if not spec.get(name)
+            required(f"spec.{name}") for name in ("accessModes", "capacity") if not spec.get(name)
         ]
 
 
@@ -51,7 +49,7 @@ class StorageClassStrategy(BaseStrategy):
 
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
         """Require a provisioner."""
-        return [] if obj.get("provisioner") else [FieldError(REQUIRED, "provisioner", None, "")]
+        return [] if obj.get("provisioner") else [required("provisioner")]
 
 
 class CsiNodeStrategy(BaseStrategy):

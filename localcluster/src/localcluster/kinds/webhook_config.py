@@ -16,11 +16,12 @@ from localcluster.types import names
 from localcluster.types.cel import CelSyntaxError, Variables, kinds, typed
 from localcluster.types.cel.kinds import Type
 from localcluster.types.refusals import (
-    DUPLICATE,
-    FORBIDDEN,
-    INVALID,
-    REQUIRED,
     FieldError,
+    all_wrong,
+    duplicate,
+    not_allowed,
+    required,
+    wrong,
 )
 
 _VERSION = {"group": kinds.STRING, "version": kinds.STRING}
@@ -96,7 +97,7 @@ class WebhookConfigStrategy(BaseStrategy):
             path = f"webhooks[{index}]"
             errors += _validate_hook(hook, path)
             if hook.get("name") in seen:
-                errors.append(FieldError(DUPLICATE, f"{path}.name", hook["name"], ""))
+                errors.append(duplicate(f"{path}.name", hook["name"]))
             seen.add(hook.get("name", ""))
         return errors
 
@@ -107,15 +108,15 @@ def _validate_hook(hook: Obj, path: str) -> list[FieldError]:
     versions = hook.get("admissionReviewVersions") or []
     if not versions:
         text = "must specify one of v1, v1beta1"
-        errors.append(FieldError(REQUIRED, f"{path}.admissionReviewVersions", None, text))
+        errors.append(required(f"{path}.admissionReviewVersions", text))
     elif "v1" not in versions:
         text = "must include at least one of v1 (the embedded cluster sends only v1)"
-        errors.append(FieldError(INVALID, f"{path}.admissionReviewVersions", versions, text))
+        errors.append(wrong(f"{path}.admissionReviewVersions", versions, text))
     texts = names.dns_subdomain(name)
-    errors += [FieldError(INVALID, f"{path}.name", name, text) for text in texts]
+    errors += all_wrong(f"{path}.name", name, texts)
     if not texts and len(name.split(".")) < 3:
         text = "should be a domain with at least three segments separated by dots"
-        errors.append(FieldError(INVALID, f"{path}.name", name, text))
+        errors.append(wrong(f"{path}.name", name, text))
     for key, allowed in (
         ("failurePolicy", ("Fail", "Ignore")),
         ("matchPolicy", ("Equivalent", "Exact")),
@@ -126,13 +127,13 @@ def _validate_hook(hook: Obj, path: str) -> list[FieldError]:
     effects = hook.get("sideEffects")
     if not effects:
         text = "must specify one of None, NoneOnDryRun"
-        errors.append(FieldError(REQUIRED, f"{path}.sideEffects", None, text))
+        errors.append(required(f"{path}.sideEffects", text))
     elif effects not in ("None", "NoneOnDryRun"):
         errors.append(unsupported(f"{path}.sideEffects", effects, ("None", "NoneOnDryRun")))
     timeout = hook.get("timeoutSeconds", 10)
     if not 1 <= timeout <= 30:
         text = "the timeout value must be between 1 and 30 seconds"
-        errors.append(FieldError(INVALID, f"{path}.timeoutSeconds", timeout, text))
+        errors.append(wrong(f"{path}.timeoutSeconds", timeout, text))
     errors += _validate_client(hook.get("clientConfig") or {}, f"{path}.clientConfig")
     for index, rule in enumerate(hook.get("rules") or ()):
         errors += validate_rule(rule, f"{path}.rules[{index}]")
@@ -143,7 +144,7 @@ def _validate_client(client: Obj, path: str) -> list[FieldError]:
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         text = "exactly one of url or service is required"
-        return [FieldError(REQUIRED, path, None, text)]
+        return [required(path, text)]
     if url is None:
         return []
     form = "; desired format: https://host[/path]"
@@ -152,15 +153,15 @@ def _validate_client(client: Obj, path: str) -> list[FieldError]:
     at = f"{path}.url"
     if parts.scheme != "https":
         text = "'https' is the only allowed URL scheme" + form
-        errors.append(FieldError(INVALID, at, parts.scheme, text))
+        errors.append(wrong(at, parts.scheme, text))
     if not parts.netloc:
-        errors.append(FieldError(INVALID, at, parts.netloc, "host must be specified" + form))
+        errors.append(wrong(at, parts.netloc, "host must be specified" + form))
     if parts.username or parts.password:
         text = "user information is not permitted in the URL"
-        errors.append(FieldError(INVALID, at, parts.username or "", text))
+        errors.append(wrong(at, parts.username or "", text))
     if parts.query or parts.fragment:
         text = "query parameters and fragments are not permitted in the URL"
-        errors.append(FieldError(INVALID, at, parts.query or parts.fragment, text))
+        errors.append(wrong(at, parts.query or parts.fragment, text))
     return errors
 
 
@@ -169,10 +170,10 @@ def validate_rule(rule: Obj, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     operations = rule.get("operations") or []
     if not operations:
-        errors.append(FieldError(REQUIRED, f"{path}.operations", None, ""))
+        errors.append(required(f"{path}.operations"))
     if len(operations) > 1 and "*" in operations:
         text = "if '*' is present, must not specify other operations"
-        errors.append(FieldError(INVALID, f"{path}.operations", operations, text))
+        errors.append(wrong(f"{path}.operations", operations, text))
     errors += [
         unsupported(f"{path}.operations[{i}]", operation, _OPERATIONS)
         for i, operation in enumerate(operations)
@@ -181,12 +182,12 @@ def validate_rule(rule: Obj, path: str) -> list[FieldError]:
     for key, words in (("apiGroups", "API groups"), ("apiVersions", "API versions")):
         values = rule.get(key) or []
         if not values:
-            errors.append(FieldError(REQUIRED, f"{path}.{key}", None, ""))
+            errors.append(required(f"{path}.{key}"))
         if len(values) > 1 and "*" in values:
             text = f"if '*' is present, must not specify other {words}"
-            errors.append(FieldError(INVALID, f"{path}.{key}", values, text))
+            errors.append(wrong(f"{path}.{key}", values, text))
     if not rule.get("resources"):
-        errors.append(FieldError(REQUIRED, f"{path}.resources", None, ""))
+        errors.append(required(f"{path}.resources"))
     scopes = ("*", "Cluster", "Namespaced")
     if rule.get("scope") not in scopes:
         errors.append(unsupported(f"{path}.scope", rule.get("scope"), scopes))
@@ -199,17 +200,17 @@ def validate_conditions(hook: Obj, path: str) -> list[FieldError]:
     conditions = hook.get("matchConditions") or []
     if len(conditions) > 64:
         text = "must have at most 64 items"
-        errors.append(FieldError(FORBIDDEN, f"{path}.matchConditions", None, text))
+        errors.append(not_allowed(f"{path}.matchConditions", text))
     for index, condition in enumerate(conditions):
         at = f"{path}.matchConditions[{index}]"
         if not condition.get("name"):
-            errors.append(FieldError(REQUIRED, f"{at}.name", None, ""))
+            errors.append(required(f"{at}.name"))
         expression = condition.get("expression", "")
         if not expression.strip():
-            errors.append(FieldError(REQUIRED, f"{at}.expression", None, ""))
+            errors.append(required(f"{at}.expression"))
             continue
         if text := misfit(expression, CONDITION_VARIABLES):
-            errors.append(FieldError(INVALID, f"{at}.expression", expression, text))
+            errors.append(wrong(f"{at}.expression", expression, text))
     return errors
 
 

@@ -19,13 +19,13 @@ from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types.label_match import match_label_selector
 from localcluster.types.refusals import (
-    FORBIDDEN,
-    INVALID,
-    REQUIRED,
     FieldError,
     Raw,
+    not_allowed,
+    required,
     sorted_map,
     sorted_selector,
+    wrong,
 )
 
 _LABELS_PATH = "spec.template.metadata.labels"
@@ -63,14 +63,14 @@ class WorkloadStrategy(BaseStrategy):
         selector, template = spec.get("selector"), spec.get("template") or {}
         labels = (template.get("metadata") or {}).get("labels")
         if selector is None:
-            errors.append(FieldError(REQUIRED, "spec.selector", None, ""))
+            errors.append(required("spec.selector"))
         elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
             known_as = "deployment" if self.type_name == "ReplicaSet" else self.type_name.lower()
             text = f"empty selector is invalid for {known_as}"
-            errors.append(FieldError(INVALID, "spec.selector", sorted_selector(selector), text))
+            errors.append(wrong("spec.selector", sorted_selector(selector), text))
         if selector is None or not match_label_selector(selector, labels or {}):
             text = "`selector` does not match template `labels`"
-            errors.append(FieldError(INVALID, _LABELS_PATH, sorted_map(labels), text))
+            errors.append(wrong(_LABELS_PATH, sorted_map(labels), text))
         errors += validate_template(self.pods_of(spec), "spec.template")
         policy = (template.get("spec") or {}).get("restartPolicy")
         if policy != "Always" and policy in ("OnFailure", "Never"):
@@ -118,15 +118,15 @@ class DeploymentStrategy(WorkloadStrategy):
             errors.append(unsupported(path, value, _DEPLOYMENT_STRATEGIES))
         elif strategy["type"] == "Recreate" and rolling is not None:
             text = "may not be specified when strategy `type` is 'Recreate'"
-            errors.append(FieldError(FORBIDDEN, f"{path}.rollingUpdate", None, text))
+            errors.append(not_allowed(f"{path}.rollingUpdate", text))
         elif rolling and all(rolling.get(key) in (0, "0%") for key in _ROLLING):
             where = f"{path}.rollingUpdate.maxUnavailable"
             text = "may not be 0 when `maxSurge` is 0"
-            errors.append(FieldError(INVALID, where, rolling["maxUnavailable"], text))
+            errors.append(wrong(where, rolling["maxUnavailable"], text))
         deadline = spec.get("progressDeadlineSeconds")
         if deadline is not None and deadline <= (spec.get("minReadySeconds") or 0):
             text = "must be greater than minReadySeconds"
-            errors.append(FieldError(INVALID, "spec.progressDeadlineSeconds", deadline, text))
+            errors.append(wrong("spec.progressDeadlineSeconds", deadline, text))
         return errors
 
     def generation_relevant(self, obj: Obj) -> Any:
@@ -195,7 +195,7 @@ class StatefulSetStrategy(WorkloadStrategy):
                 "'template', 'updateStrategy', 'revisionHistoryLimit', "
                 "'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
             )
-            errors.append(FieldError(FORBIDDEN, "spec", None, text))
+            errors.append(not_allowed("spec", text))
         return errors
 
 

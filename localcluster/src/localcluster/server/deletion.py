@@ -36,13 +36,13 @@ from localcluster.server.request import (
 )
 from localcluster.server.store import Entry, StaleWrite
 from localcluster.types.refusals import (
-    INVALID,
     NOT_SUPPORTED,
     FieldError,
     StatusError,
     bad_request,
     conflict,
     not_found,
+    wrong,
 )
 
 ORPHAN = "orphan"
@@ -137,7 +137,7 @@ def _check(options: DeleteOptions) -> None:
     name = "propagationPolicy"
     if options.policy is not None and options.orphan_dependents is not None:
         detail = "orphanDependents and deletionPropagation cannot be both set"
-        raise invalid_options("DeleteOptions", [FieldError(INVALID, name, options.policy, detail)])
+        raise invalid_options("DeleteOptions", [wrong(name, options.policy, detail)])
     if options.policy not in (None, "Foreground", "Background", "Orphan"):
         detail = 'supported values: "Foreground", "Background", "Orphan", "nil"'
         error = FieldError(NOT_SUPPORTED, name, options.policy, detail)

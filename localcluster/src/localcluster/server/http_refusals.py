@@ -11,12 +11,12 @@ from typing import Any
 
 from localcluster.kinds.registry import ResourceInfo
 from localcluster.types.refusals import (
-    INVALID,
     FieldError,
     StatusError,
     already_exists,
     conflict,
     invalid,
+    wrong,
 )
 
 OBJECT_MEDIA = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
@@ -134,7 +134,7 @@ def uid_differs(info: ResourceInfo, namespace: str, name: str, given: str, uid: 
 
 def needs_version(info: ResourceInfo, name: str) -> StatusError:
     """Return 422 for a PUT that lacks a required resourceVersion."""
-    error = FieldError(INVALID, "metadata.resourceVersion", 0, "must be specified for an update")
+    error = wrong("metadata.resourceVersion", 0, "must be specified for an update")
     return invalid(info.group, info.plural, name, [error])
 
 

@@ -28,7 +28,6 @@ from localcluster.server.negotiation import from_yaml, repeated_keys
 from localcluster.server.unserved import why_unserved
 from localcluster.types.go_json import go_json_error
 from localcluster.types.refusals import (
-    INVALID,
     NOT_SUPPORTED,
     TOO_LONG,
     FieldError,
@@ -38,6 +37,7 @@ from localcluster.types.refusals import (
     invalid,
     not_found,
     not_served,
+    wrong,
 )
 
 
@@ -197,7 +197,7 @@ def field_manager(
     for position, letter in enumerate(given):
         if not letter.isprintable():
             detail = f"invalid character U+{ord(letter):04X} (at position {position})"
-            error = FieldError(INVALID, "fieldManager", given, detail)
+            error = wrong("fieldManager", given, detail)
             raise invalid_options(options_kind, [error])
     return given or headers.get("user-agent", "").partition("/")[0][:128] or "unknown"
 
@@ -336,7 +336,7 @@ def check_type(obj: Obj, info: ResourceInfo, registry: Registry, subresource: st
         _check_custom_type(given_kind, given_version, api_version)
         if given_kind != kind:
             name = str((obj.get("metadata") or {}).get("name") or "")
-            error = FieldError(INVALID, "kind", given_kind, f"must be {kind}")
+            error = wrong("kind", given_kind, f"must be {kind}")
             raise invalid(info.group, given_kind, name, [error])
     given = (given_kind or kind, given_version or api_version)
     if given != (kind, api_version):

@@ -25,7 +25,7 @@ from localcluster.server.patching import (
 from localcluster.server.request import Answer, ApiRequest, Target, decode_object
 from localcluster.server.store import Entry
 from localcluster.server.subresources import present
-from localcluster.types.refusals import INVALID, FieldError, bad_request, invalid, not_served
+from localcluster.types.refusals import bad_request, invalid, not_served, wrong
 
 _GROUP, _VERSION, _KIND = "autoscaling", "v1", "Scale"
 _API_VERSION = f"{_GROUP}/{_VERSION}"
@@ -113,7 +113,7 @@ def _whole(target: Target) -> Target:
 def _check_replicas(replicas: Any, name: str) -> None:
     if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
         detail = "must be greater than or equal to 0"
-        error = FieldError(INVALID, "spec.replicas", replicas, detail)
+        error = wrong("spec.replicas", replicas, detail)
         raise invalid(_GROUP, _KIND, name, [error])
 
 

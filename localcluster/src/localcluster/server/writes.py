@@ -53,12 +53,12 @@ from localcluster.server.store import Entry, StaleWrite
 from localcluster.types.go_json import go_json_error
 from localcluster.types.refusals import (
     FORBIDDEN,
-    INVALID,
     FieldError,
     StatusError,
     bad_request,
     invalid,
     not_found,
+    wrong,
 )
 
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -512,7 +512,7 @@ def decode_patched(
             raise
         why = error.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
         shown = shown or orjson.dumps(given).decode()
-        broken = FieldError(INVALID, "patch", shown, why or error.message)
+        broken = wrong("patch", shown, why or error.message)
         raise invalid("", "", "", [broken]) from error
     if not isinstance(patched.get("metadata"), dict):
         patched["metadata"] = {"name": entry.name}

@@ -68,6 +68,31 @@ class Raw(str):
     __slots__ = ()
 
 
+def wrong(path: str, value: Any, text: str) -> FieldError:
+    """Return ``field.Invalid``."""
+    return FieldError(INVALID, path, value, text)
+
+
+def all_wrong(path: str, value: Any, texts: Iterable[str]) -> list[FieldError]:
+    """Return an error for each text of a rule about one value."""
+    return [wrong(path, value, text) for text in texts]
+
+
+def required(path: str, text: str = "") -> FieldError:
+    """Return ``field.Required``."""
+    return FieldError(REQUIRED, path, None, text)
+
+
+def not_allowed(path: str, text: str) -> FieldError:
+    """Return ``field.Forbidden``."""
+    return FieldError(FORBIDDEN, path, None, text)
+
+
+def duplicate(path: str, value: Any) -> FieldError:
+    """Return ``field.Duplicate``."""
+    return FieldError(DUPLICATE, path, value, "")
+
+
 def format_value(value: Any) -> str:
     """Return a value as Go's ``field.Error`` prints it: strings quoted, objects as JSON."""
     import orjson
