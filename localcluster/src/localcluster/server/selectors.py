@@ -1,8 +1,7 @@
 """Label and field selectors as the real server parses them, including error messages.
 
 Grammar and messages follow ``k8s.io/apimachinery/pkg/labels`` (lexer and parser) and
-``pkg/fields``. Reads, watches and deletecollection call it. It can also be used for
-``metav1.LabelSelector`` objects (:func:`from_label_selector`). Pure.
+``pkg/fields``. Reads, watches and deletecollection call it. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 Labels = Mapping[str, str]
 
@@ -244,24 +242,6 @@ def _check_value(key: str, value: str, index: int) -> None:
 def parse_labels(text: str) -> LabelSelector:
     """Parse ``a=b,c in (d,e),!f``. Raises :class:`SelectorError`."""
     return LabelSelector(_Parser(text).parse())
-
-
-def from_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector:
-    """Parse a ``metav1.LabelSelector``. None matches everything here (callers decide otherwise)."""
-    if not selector:
-        return LabelSelector()
-    terms = [
-        Requirement(key, "in", frozenset({value}))
-        for key, value in (selector.get("matchLabels") or {}).items()
-    ]
-    ops = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
-    for expression in selector.get("matchExpressions") or ():
-        operator = expression.get("operator", "")
-        if operator not in ops:
-            raise SelectorError(f'"{operator}" is not a valid label selector operator')
-        values = frozenset(expression.get("values") or ())
-        terms.append(Requirement(expression["key"], ops[operator], values))
-    return LabelSelector(tuple(terms))
 
 
 @dataclass(frozen=True, slots=True)

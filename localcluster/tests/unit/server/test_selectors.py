@@ -6,7 +6,6 @@ import pytest
 
 from localcluster.server.selectors import (
     SelectorError,
-    from_label_selector,
     parse_fields,
     parse_labels,
 )
@@ -99,20 +98,3 @@ def test_field_selector_that_is_none() -> None:
     assert (
         str(caught.value) == "invalid selector: 'metadata.name'; can't understand 'metadata.name'"
     )
-
-
-def test_label_selector_objects() -> None:
-    """``metav1.LabelSelector`` of workloads and budgets."""
-    selector = from_label_selector(
-        {
-            "matchLabels": {"env": "prod"},
-            "matchExpressions": [
-                {"key": "tier", "operator": "In", "values": ["2", "3"]},
-                {"key": "gone", "operator": "DoesNotExist"},
-            ],
-        }
-    )
-    assert selector.matches(LABELS)
-    assert not selector.matches({**LABELS, "gone": ""})
-    with pytest.raises(SelectorError):
-        from_label_selector({"matchExpressions": [{"key": "a", "operator": "Near"}]})
