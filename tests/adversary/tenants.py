@@ -187,13 +187,3 @@ async def _let_go(space: Space) -> None:
                     await space.client.patch(resource, space.name, one["metadata"]["name"], patch)
                 except NotFound:
                     continue
-
-
-async def until_started(tenant: Tenant, name: str) -> None:
-    """Wait until a Job of the tenant's is unsuspended."""
-
-    async def look() -> bool:
-        found = await tenant.space.client.get(JOBS, tenant.space.name, name)
-        return not found["spec"].get("suspend")
-
-    await eventually(look, f"{name} is released")

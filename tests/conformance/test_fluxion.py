@@ -17,7 +17,6 @@ import pytest
 from fluxion.resource_query import main
 from tests.support.upstream import SHARED
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
 _CORPUS = SHARED / "fluxion-conformance"
 _CASES = sorted((_CORPUS / "cases").glob("*.json.gz"))
 

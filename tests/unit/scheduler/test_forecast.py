@@ -54,10 +54,6 @@ def outlook(
     }
 
 
-def _hours(one: Outlook) -> float:
-    return ((one.expected_start or 0) - NOON) / 3600
-
-
 def test_easy_estimates_behind_the_reservation() -> None:
     """One is promised. The others follow where there is room."""
     queue = [job(1, 2, hours=2), job(2), job(3), job(4, 2)]
