@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -32,6 +33,13 @@ def test_no_three_modules_share_a_name() -> None:
         if path.name not in COMMON and path.relative_to(ROOT).parts[0] != "benchmarks":
             found[path.name].append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in found.items() if len(paths) > 2} == {}
+
+
+def test_no_test_imports_another() -> None:
+    """What two modules of tests need stands in ``tests/support``."""
+    named = r"^\s*from tests\.\S*(?:\btest_\w+ import| import .*\btest_)"
+    modules = sorted((ROOT / "tests").rglob("*.py"))
+    assert [one.name for one in modules if re.search(named, one.read_text(), re.MULTILINE)] == []
 
 
 def test_statements_on_the_tables_of_procrastinate_stand_in_one_place() -> None:

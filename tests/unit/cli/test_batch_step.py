@@ -21,7 +21,7 @@ from fluxqueue.client.batch.job_options import shape_options
 from fluxqueue.client.batch.script_notes import notes_on
 from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.errors import InvalidInput
-from tests.unit.cli.test_script import manifest, once, read, shape
+from tests.support.batch_scripts import manifest, once, read, shape
 
 RECORDED = Path(__file__).parents[4] / "shared" / "slurm-oracle" / "slurm-22.05.8.json"
 SHELLS = [one for one in ("dash", "bash", "busybox") if shutil.which(one)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.errors import InvalidInput
-from tests.unit.cli.test_script import once, shape
+from tests.support.batch_scripts import once, shape
 
 PBS = (
     ("-l nodes=1:ppn=8", "1 cpu=8"),

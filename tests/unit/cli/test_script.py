@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,98 +18,13 @@ from fluxqueue.client.batch.directives import SLURM, Fate
 from fluxqueue.client.batch.job_manifest import read_command, valid_name
 from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
-from fluxqueue.client.batch.script_request import ScriptRequest, translate, with_options
-from fluxqueue.client.batch.site_names import SiteNames, load_site_names, read_site_names
+from fluxqueue.client.batch.script_request import translate
+from fluxqueue.client.batch.site_names import SiteNames, load_site_names
 from fluxqueue.errors import InvalidInput
-from fluxqueue.jobspec import Resource
-from fluxqueue.jobspec.model import NODE
 from fluxqueue.workload.annotations import read_wishes
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.starting import parse_begin_time
+from tests.support.batch_scripts import NOW, SITE, manifest, once, read, sbatch, shape
 from tests.support.slurm_headers import HEADERS
-
-Obj = dict[str, Any]
-
-NOW = datetime(2030, 5, 15, 10, 30, tzinfo=timezone(timedelta(hours=2)))
-"""A Wednesday."""
-
-SITE = read_site_names(
-    """
-constraints:
-  ib: {example.com/fabric: infiniband}
-  big: {example.com/size: big, example.com/disk: "yes"}
-gres:
-  "gpu:a100": {resource: nvidia.com/gpu, labels: {nvidia.com/gpu.product: A100}}
-  fpga: {resource: example.com/fpga}
-qos:
-  high: {priority: 100}
-  debug: {queue: debug}
-""",
-    "site.yaml",
-)
-
-
-def read(*lines: str, **options: Any) -> ScriptRequest:
-    """A shell script with these lines at its head."""
-    text = "\n".join(["#!/bin/bash", *lines, "srun app", "#SBATCH -n 99"])
-    return translate(
-        with_options(read_script(text, "job.sh"), **options), SITE, NOW, is_each_pod=True
-    )
-
-
-def sbatch(options: str) -> ScriptRequest:
-    """A script that runs in a pod for each task."""
-    return read(*(f"#SBATCH {line.strip()}" for line in options.split(";") if line.strip()))
-
-
-def once(options: str, body: str = "srun app", mark: str = "#SBATCH") -> ScriptRequest:
-    """A script that runs once, if its tasks fit one node."""
-    lines = (f"{mark} {line.strip()}" for line in options.split(";") if line.strip())
-    return translate(read_script("\n".join(["#!/bin/bash", *lines, body]), "job.sh"), SITE, NOW)
-
-
-def manifest(request: ScriptRequest) -> Obj:
-    """The Job, as the API server stores it."""
-    from dataclasses import replace
-
-    found = manifest_of(replace(request, name=request.name or "x", image="busybox"))
-    found["metadata"] |= {"namespace": "default", "uid": "1"}
-    return found
-
-
-def shape(request: ScriptRequest) -> str:
-    """The shape that the queue reads from the Job, in the notation of the table."""
-    job = manifest(request)
-    if request.array:
-        job["spec"] |= {"parallelism": 1, "completions": 1}
-    jobspec = BATCH_JOB.to_request(job)
-    slots: list[Resource] = []
-
-    def walk(one: Resource) -> str:
-        if one.is_slot:
-            slots.append(one)
-            return str(one.count.minimum)
-        if one.type == NODE:
-            return f"{one.count.minimum}x{walk(one.with_[0])}"
-        return walk(one.with_[0])
-
-    words = ["+".join(walk(one) for one in jobspec.resources)]
-    pools = {one.type: one for one in slots[0].with_}
-    words.append(f"cpu={pools['cpu'].count.minimum // 1000}")
-    if memory := pools.get("memory"):
-        is_all = bool(memory.is_exclusive)
-        words.append(f"mem={'all' if is_all else memory.count.minimum // 2**20}")
-    if gpu := pools.get("nvidia.com/gpu"):
-        words.append(f"gpu={gpu.count.minimum}")
-    words += [f"{k}={one.count.minimum}" for k, one in pools.items() if k == "example.com/fpga"]
-    is_whole = jobspec.is_node_exclusive or any(
-        one.type == NODE and one.is_exclusive for one in jobspec.resources
-    )
-    words += ["whole"] if is_whole else []
-    if request.array:
-        spec = manifest(request)["spec"]
-        words.append(f"array={spec['completions']} limit={spec['parallelism']}")
-    return " ".join(words)
 
 
 @pytest.mark.parametrize(("header", "expected"), HEADERS, ids=[one for one, _ in HEADERS])
