@@ -304,9 +304,10 @@ class JobsAhead:
             if not self.scene.is_backfilling(job.queue):
                 reason = Reason.BEHIND
                 message = f"enough is free, but in queue {job.queue} no job passes the jobs ahead"
-        told = self.scene.calibration.expect(self.scene.now, where.starts_at)
+        planned = where.planned_start
+        told = self.scene.calibration.expect(self.scene.now, planned)
         if certainty is Certainty.PROMISED:
-            told = replace(told, expected=where.starts_at, expected_by=where.starts_at)
+            told = replace(told, expected=planned, expected_by=where.starts_at)
         return PlacementOutcome(
             PlacementVerdict.LATER,
             reason,

@@ -7,7 +7,7 @@ simulations and benchmarks build them. Plain values, without any decision.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from fluxqueue.explain.answer import Change, Place, Reason
@@ -18,8 +18,9 @@ from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.prediction.calibration import Calibration
 from fluxqueue.prediction.learned_times import LearnedTimes
+from fluxqueue.prediction.predictor import Likeness
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
-from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob, by_ended_runs
 from fluxqueue.scheduler.preemption_plan import NO_PREEMPTIONS, Preemptions
 
 NEWCOMER = 1 << 62
@@ -66,6 +67,18 @@ class QueueSnapshot:
     def depth(self, queue: str) -> int:
         """Return how many jobs of a queue a cycle examines."""
         return self.rules(queue).policy(self.policy).queue_depth
+
+    def with_plan(self, job: PendingJob, template: str, owner: str) -> PendingJob:
+        """Return a request that is not submitted as it is planned once it is."""
+        if not self.rules(job.queue).learn.covers(is_declared=not job.is_planned):
+            return job
+        default_s = int(job.request.duration_s)
+        like = Likeness(template, owner, job.queue, default_s if job.has_limit else None)
+        durations = self.times.durations(like, default_s)
+        if durations is None:
+            return job
+        request, plan = by_ended_runs(job.request, durations, is_planned=job.is_planned)
+        return replace(job, request=request, learned=plan)
 
     def is_backfilling(self, queue: str) -> bool:
         """Return whether other jobs of this queue may start before its blocked head."""

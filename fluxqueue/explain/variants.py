@@ -43,7 +43,7 @@ from fluxqueue.jobspec.change import (
 )
 from fluxqueue.jobspec.model import Jobspec
 from fluxqueue.policy.limits import why_refused
-from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.pending_job import LearnedPlan, PendingJob
 
 VARIANTS_MAX = 8
 QUEUES_MAX = 6
@@ -165,7 +165,12 @@ class _VariantSearch:
         yield from self._queues()
 
     def _with(self, request: Jobspec) -> PendingJob:
-        return replace(self.question.job, request=request)
+        job = self.question.job
+        if job.learned is None or request.duration_s != job.request.duration_s:
+            # What ended runs say is of the request as it is.
+            return replace(job, request=request, learned=None)
+        plan = LearnedPlan.of(request, job.learned.durations)
+        return replace(job, request=request, learned=plan)
 
     def _largest(
         self, options: Sequence[int], change: Callable[[int], Jobspec | None]

@@ -67,6 +67,15 @@ class PendingJob:
         return -self.priority, self.place or self.jobid
 
 
+def by_ended_runs(
+    request: Jobspec, durations: Durations, *, is_planned: bool
+) -> tuple[Jobspec, LearnedPlan]:
+    """Return a request for as long as it may run, and its plan. ``is_planned``: it states none."""
+    if is_planned:
+        request = bounded(replace(request, duration_s=0.0), durations)
+    return request, LearnedPlan.of(request, durations)
+
+
 def bounded(request: Jobspec, durations: Durations) -> Jobspec:
     """Return a request for as long as it may run: its own duration, or its plan if it has none."""
     if request.duration_s:

@@ -212,6 +212,8 @@ class Reviewer:
                 tx, wanted.user, priority.value, is_granted=priority.is_granted
             )
             job = _in_queue(wanted, priorities, scene)
+            if row is None:
+                job = scene.with_plan(job, asked.template, job.user or f"namespace {namespace}")
             place = await read_place(tx, job)
             scene = await _with_candidates(tx, scene, job, priority)
         question = Question(

@@ -19,6 +19,7 @@ from fluxqueue.jobspec.model import AMOUNT_MAX, NODE
 from fluxqueue.jobspec.parse import parse_document
 from fluxqueue.jobspec.shape import slot_kinds, within
 from fluxqueue.workload.annotations import MAX_INT32, Wishes
+from fluxqueue.workload.fingerprint import fingerprint
 from fluxqueue.workload.json_patch import edited
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.kinds.table import find_kind
@@ -126,8 +127,9 @@ class ReviewRequest:
     """A review as requested.
 
     ``request`` is that of a manifest or a jobspec, with the changes applied. None if only a FluxJob
-    is named. ``wishes`` are a manifest's. ``priority`` is the requested one, or the one of
-    ``priority_class`` if that alone decides. ``is_priority_granted``: that class gives it.
+    is named. ``wishes`` and ``template``, its fingerprint, are a manifest's. ``priority`` is the
+    requested one, or the one of ``priority_class`` if that alone decides. ``is_priority_granted``:
+    that class gives it.
     """
 
     fluxjob: str | None
@@ -139,6 +141,7 @@ class ReviewRequest:
     is_priority_granted: bool = False
     priority_class: str | None = None
     wishes: Wishes = field(default_factory=Wishes)
+    template: str = ""
 
 
 def read_review(
@@ -220,6 +223,7 @@ def _read_manifest(
         wishes = kind.wishes(workload)
         check_levels(wishes, site.levels)
         request = kind.to_request(workload, site=site)
+        template = fingerprint(kind.pod_specs(workload), request.size)
         priority = kind.priority(workload).value
         priority_class = _deciding_class(kind, workload, wishes)
         if kind.is_suspended(workload):
@@ -243,6 +247,7 @@ def _read_manifest(
         priority=priority,
         priority_class=priority_class,
         wishes=wishes,
+        template=template,
     )
 
 

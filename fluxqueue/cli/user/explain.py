@@ -220,11 +220,7 @@ def prose(status: Object, name: str) -> list[str]:
     return lines
 
 
-_SURE = {
-    "Promised": "at the latest",
-    "Estimated": "according to the plan",
-    "AtBest": "at best",
-}
+_SURE = {"Estimated": " according to the plan", "AtBest": " at best"}
 
 
 def _when(status: Object, answered_s: int) -> str:
@@ -238,11 +234,12 @@ def _when(status: Object, answered_s: int) -> str:
     if start is None:
         return "later, at an unknown time"
     in_s = from_rfc3339(start) - answered_s
-    certainty, latest = status.get("certainty", ""), status.get("expectedBy")
-    sure = _SURE.get(certainty, "")
-    if latest is not None and certainty != "Promised":
-        sure = f"{sure}, by {latest} (9 of 10)"
-    return f"later, {start} (in {printing.span(in_s)}) {sure}".rstrip()
+    certainty, latest = status.get("certainty", ""), status.get("expectedBy", start)
+    by = "" if latest == start else f", by {latest}"
+    sure = f"{by} at the latest" if certainty == "Promised" else _SURE.get(certainty, "")
+    if by and certainty != "Promised":
+        sure = f"{sure}{by} (9 of 10)"
+    return f"later, {start} (in {printing.span(in_s)}){sure}"
 
 
 def _tables(status: Object) -> None:

@@ -34,7 +34,7 @@ from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
 from fluxqueue.prediction.durations import Durations
 from fluxqueue.prediction.learned_times import LearnedTimes
 from fluxqueue.prediction.predictor import Likeness
-from fluxqueue.scheduler.pending_job import LearnedPlan, PendingJob, bounded
+from fluxqueue.scheduler.pending_job import LearnedPlan, PendingJob, by_ended_runs
 from fluxqueue.workload.constraints import is_more_than_preferred
 
 REQUESTS_KEPT = 4096
@@ -131,9 +131,7 @@ def _request(text: str, planned_s: int) -> tuple[Jobspec, bool]:
 def _learned(text: str, planned_s: int, durations: Durations) -> tuple[Jobspec, LearnedPlan]:
     """Return a request for as long as it may run, and its plan. Jobs that are alike share them."""
     request, is_planned = _request(text, planned_s)
-    if is_planned:
-        request = bounded(replace(request, duration_s=0.0), durations)
-    return request, LearnedPlan.of(request, durations)
+    return by_ended_runs(request, durations, is_planned=is_planned)
 
 
 @dataclass(slots=True)

@@ -26,8 +26,9 @@ from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS
 from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.policy.queue_rules import Limits, QueueRules
+from fluxqueue.policy.queue_rules import Learn, Limits, QueueRules
 from fluxqueue.prediction.durations import Durations
+from fluxqueue.prediction.predictor import Likeness
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Queues
 from fluxqueue.scheduler.pending_job import LearnedPlan, PendingJob
@@ -121,6 +122,32 @@ def test_plans_of_others_are_not_told() -> None:
         found = answer(scene(matcher, before), Question(job("mine", slots(1, 4)))).outcome
         ends = {one.uid: one.until for one in found.blockers}
         assert ends == {"runs": NOW + 500, "ahead": until}
+
+
+def test_a_request_that_is_not_submitted_is_planned_as_its_like() -> None:
+    """By the runs of its owner, within its limit. A queue can turn that off."""
+    seen = scene(cluster({"n0": 4}, {}), rules={"default": QueueRules("default", learn=Learn.ON)})
+    for _ in range(8):
+        seen.times.learn(Likeness("t", "ada", "default"), 40)
+    stated = job("mine", slots(1, 4))
+    silent = replace(stated, is_planned=True, has_limit=False)
+    for asked, limit_s in ((stated, 100), (silent, None)):
+        found = seen.with_plan(asked, "t", "ada")
+        assert found.learned is not None
+        assert found.learned.durations == Durations(limit_s, 40, 40)
+        assert found.stated == asked.stated
+        assert seen.with_plan(asked, "t", "bob").learned != found.learned
+    off = {"default": QueueRules("default", learn=Learn.OFF)}
+    assert replace(seen, queues=Queues(off)).with_plan(stated, "t", "ada") == stated
+
+
+def test_a_variant_of_a_learned_job_is_planned_as_what_it_is() -> None:
+    """With fewer pods it has the plan of the job, and not the pods of the job."""
+    matcher = cluster({"n0": 4, "n1": 4}, {"n0": (4, NOW + 500)})
+    asked = job("mine", slots(2, 4))
+    asked = replace(asked, learned=LearnedPlan.of(asked.request, Durations(100, 20, 30)))
+    found = texts(answer(scene(matcher), Question(asked)))
+    assert found["with 1 pod instead of 2"] is PlacementVerdict.NOW
 
 
 def test_no_known_end() -> None:
