@@ -62,7 +62,7 @@ WHERE (NOT f.is_gone OR fluxjob_lives(f.state))
 
 -- name: start_figures
 -- Of the last week: how many have started that were shown when, how many of them by then, and the
--- median of what runs took, as a share of their plan by ended runs.
+-- median of what these took, as a share of their plan by ended runs.
 SELECT (SELECT count(*) FROM told_starts t WHERE t.started_at > w.since) AS started,
        (SELECT count(*) FROM told_starts t
         WHERE t.started_at > w.since AND t.started_at <= t.expected) AS by_expected,
@@ -70,8 +70,11 @@ SELECT (SELECT count(*) FROM told_starts t WHERE t.started_at > w.since) AS star
         WHERE t.started_at > w.since AND t.started_at <= t.expected_by) AS by_latest,
        (SELECT percentile_cont(0.5) WITHIN GROUP (
             ORDER BY (extract(epoch FROM a.ended_at) - a.starts_at) / a.plan_s)::float8
-        FROM allocations a
-        WHERE a.plan_s > 0 AND a.ended_at > to_timestamp(w.since)) AS of_plan
+        FROM told_starts t CROSS JOIN LATERAL (
+            SELECT starts_at, ended_at, plan_s FROM allocations
+            WHERE uid = t.uid AND plan_s > 0 AND ended_at IS NOT NULL
+            ORDER BY id DESC LIMIT 1) a
+        WHERE t.started_at > w.since) AS of_plan
 FROM (SELECT extract(epoch FROM now())::bigint - 7 * 86400 AS since) w
 
 -- name: loop_times
