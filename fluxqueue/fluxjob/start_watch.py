@@ -55,6 +55,8 @@ NOT_SEEN_S = 10.0
 ASK_AGAIN_S = 15.0
 """Seconds between two questions to the API server why pods are missing."""
 
+GROUP_EVERY_S = 10.0
+"""Seconds between two looks at the PodGroup of a gang that waits."""
 _LOOK_MIN_S, _LOOK_MAX_S = 5.0, 60.0
 _NAMED = 2
 
@@ -167,7 +169,8 @@ class StartFacts:
     ``refused``: nodes that refused one of its pods since its nodes were allocated. ``spare``: how
     many of its pods may be deleted, None for any number. ``can_requeue``: it can be suspended.
     ``has_started``: all of its pods have run. ``is_whole``: kube-scheduler treats them as one.
-    ``is_placed``: its pods come with their nodes.
+    ``is_placed``: its pods come with their nodes. ``group_s``: epoch second of the last look at
+    their PodGroup.
     """
 
     waited_s: float
@@ -180,6 +183,7 @@ class StartFacts:
     has_started: bool = False
     is_whole: bool = False
     is_placed: bool = False
+    group_s: float | None = None
     past: Starting | None = None
 
 
@@ -225,7 +229,10 @@ def judge_start(facts: StartFacts, rules: StartRules, now_s: float) -> StartDeci
     ----------
     now_s : epoch seconds of this look.
     """
-    decision, group_in_s = _judge_pods(facts, rules, now_s), _look_at_group_in_s(facts, rules)
+    decision, group_in_s = (
+        _judge_pods(facts, rules, now_s),
+        _look_at_group_in_s(facts, rules, now_s),
+    )
     if group_in_s is None or decision.must_requeue:
         return decision
     looks = [one for one in (decision.look_in_s, group_in_s) if one]
@@ -251,21 +258,21 @@ def _judge_pods(facts: StartFacts, rules: StartRules, now_s: float) -> StartDeci
     return _slow(facts, found, rules, now_s)
 
 
-def _look_at_group_in_s(facts: StartFacts, rules: StartRules) -> float | None:
+def _look_at_group_in_s(facts: StartFacts, rules: StartRules, now_s: float) -> float | None:
     """Return in how many seconds the PodGroup of a gang must be looked at, 0 for now, or None.
 
-    Its pods wait without a word if the group is gone, or if it asks for more pods than there are.
-    That is so after some have ended, for a pod that replaces another one.
+    It is made when all pods are there. Before that, kube-scheduler would try the pods that are
+    there, refuse them, and wait. Later it may be gone, or ask for more pods than there are: those
+    that have ended do not count for a pod that replaces another one.
     """
     waiting = [pod for pod in facts.pods if pod.fact.node is None and not pod.fact.is_gated]
     if not (rules.binds_groups and facts.is_whole and facts.is_placed and waiting):
         return None
-    left_s = rules.unschedulable_s - facts.waited_s
-    if left_s <= 0:
-        return 0.0
-    # At a start nothing is planned: most pods run at once. The sweep finds those that are slow.
-    is_bound = facts.has_started or len(waiting) < len(facts.pods)
-    return left_s + 0.1 if is_bound else None
+    if facts.group_s is not None:
+        return max(0.0, facts.group_s + GROUP_EVERY_S - now_s)
+    is_due = len(waiting) >= facts.needed or facts.waited_s >= rules.unschedulable_s
+    # Nothing is planned: each pod that comes has a look. The sweep finds those that are late.
+    return 0.0 if is_due else None
 
 
 def retry_delay_s(tries: int) -> int:

@@ -1,4 +1,4 @@
-"""PodGroups of Kubernetes for gangs: made before the release, and corrected while pods wait.
+"""PodGroups of Kubernetes for gangs: made when their pods are there, corrected while pods wait.
 
 ``worker.release`` calls it. The gang starts without a group if there can be none: Kubernetes does
 not serve it, the right to make one is missing, or another object has its name. So a group is never
@@ -29,9 +29,20 @@ class GangGroups:
         self._client, self._clock = client, clock
         self._resource: ApiResource | None = None
         self._asked_s: float | None = None
+        self._refused_s: float | None = None
+
+    async def can_make(self) -> bool:
+        """Return whether Kubernetes serves PodGroups and has refused none within a minute."""
+        now_s = self._clock.monotonic_s()
+        if self._refused_s is not None and now_s - self._refused_s < ASK_EVERY_S:
+            return False
+        try:
+            return await self._served() is not None
+        except ApiError:
+            return False
 
     async def ensure(self, namespace: str, wanted: GangGroup) -> str:
-        """Make or correct a group, and return its name. Empty: its pods start without it.
+        """Make or correct a group, and return its name. Empty: there can be none.
 
         Raises
         ------
@@ -44,7 +55,8 @@ class GangGroups:
                 return ""
             return await self._put(resource, namespace, wanted)
         except ApiError as error:
-            self._asked_s = None  # the cluster may have been downgraded
+            # The cluster may have been downgraded, or the right may be missing.
+            self._asked_s, self._refused_s = None, self._clock.monotonic_s()
             _warn(namespace, wanted, str(error))
             return ""
 

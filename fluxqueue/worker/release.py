@@ -127,6 +127,10 @@ async def _release(
     wanted = pending.wanted
     if wanted is None:
         return Released(pending)
+    if wanted.is_sent and wanted.group is not None and _may_group(context):
+        await context.groups.ensure(wanted.namespace, wanted.group)
+        if wanted.is_released:
+            return Released(pending)
     written = None
     # The status comes first: pods must not run before R is visible. If it is deferred, the template
     # shows the node.
@@ -166,19 +170,27 @@ async def _release(
 
 
 async def _grouped(context: WorkerContext, wanted: DesiredState) -> DesiredState:
-    """Make the PodGroup of a gang, and have its placement name it.
+    """Return a gang whose placement names its PodGroup, if there can be one.
 
-    The group is there before its first pod. While pods of it wait, it is made or corrected again.
+    The group is made once all pods are there. For a retry it is made first: that shows whether it
+    can be.
     """
-    group = ""
-    if wanted.group is not None and context.settings.binds_groups and context.placement_key:
-        group = await context.groups.ensure(wanted.namespace, wanted.group)
     if wanted.placement is None:
         return wanted
+    group = ""
+    if wanted.group is not None and _may_group(context):
+        if wanted.needs_group:
+            group = await context.groups.ensure(wanted.namespace, wanted.group)
+        elif await context.groups.can_make():
+            group = wanted.group.name
     if wanted.needs_group and not group:
         # Each pod comes gated: one that its node refuses can be sent elsewhere.
         return replace(wanted, placement=None)
     return replace(wanted, placement=replace(wanted.placement, group=group))
+
+
+def _may_group(context: WorkerContext) -> bool:
+    return context.settings.binds_groups and bool(context.placement_key)
 
 
 def _sealed(context: WorkerContext, wanted: DesiredState) -> str | None:

@@ -1,8 +1,9 @@
 """The PodGroup in which kube-scheduler binds a placed gang: all of its pods, or none. Pure.
 
-The worker makes it for an Indexed BatchJob before it resumes the BatchJob (``worker.gang_groups``).
-The pods that admission places name it (``index_placement``). A pod that comes gated does not, and
-is bound by itself. So no pod of the group is ever gated.
+The pods of an Indexed BatchJob that admission places name it (``index_placement``), and the worker
+makes it once all of them are there (``worker.gang_groups``). A pod that comes gated does not name
+it, and is bound by itself. So no pod of the group is ever gated. Each start has a group of its own:
+pods of an earlier start that still end do not count.
 
 It has the least number of pods that must be bound together. Once a pod of the gang is bound, that
 is one: a pod that replaces another one must not wait for pods that have ended. Kubernetes deletes
@@ -23,7 +24,7 @@ VERSIONS = frozenset({"v1beta1", "v1"})
 
 @dataclass(frozen=True, slots=True)
 class GangGroup:
-    """The PodGroup of the BatchJob ``job`` with this ``uid``.
+    """The PodGroup of the BatchJob ``job`` with this ``uid``, allocated at ``start_s`` (epoch).
 
     ``least``: how many pods are bound together. ``priority_class``: the class of its pods, if they
     name one. kube-scheduler preempts a pod by the priority of its group.
@@ -32,12 +33,13 @@ class GangGroup:
     uid: str
     job: str
     least: int
+    start_s: int = 0
     priority_class: str = ""
 
     @property
     def name(self) -> str:
         """Return its name. No later BatchJob has the same one."""
-        return f"fluxqueue-{self.uid}"
+        return f"fluxqueue-{self.uid}-{self.start_s:x}"
 
     def body(self) -> dict[str, Any]:
         """Return the object without its kind. Preemption takes all of its pods or none."""

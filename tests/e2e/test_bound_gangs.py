@@ -86,9 +86,17 @@ def gang(name: str, **more: Any) -> Obj:
 
 
 async def group_of(space: Space, name: str) -> Obj:
-    """The PodGroup that fluxqueue made for a Job."""
-    uid = (await space.client.get(JOBS, space.name, name))["metadata"]["uid"]
-    return await space.client.get(POD_GROUP, space.name, f"fluxqueue-{uid}")
+    """The PodGroup that the pods of a Job name, once fluxqueue has made it."""
+
+    async def look() -> Obj | None:
+        named = {
+            (one["spec"].get("schedulingGroup") or {}).get("podGroupName")
+            for one in await space.pods(name)
+        }
+        found = (await space.client.list(POD_GROUP, space.name)).items
+        return next((one for one in found if one["metadata"]["name"] in named), None)
+
+    return await eventually(look, f"the PodGroup of {name}") or {}
 
 
 def least(group: Obj) -> int:
@@ -130,23 +138,6 @@ async def test_a_single_pod_and_a_gang_that_is_not_placed_need_no_group(
     await space.create(job("one", completionMode="Indexed", run=FOR_EVER))
     await space.create(job("plain", pods=2, cpu="9", pool="main", run=FOR_EVER))
     pods = [*await space.until_running("one", 1), *await space.until_running("plain", 2)]
-    assert not any(one["spec"].get("schedulingGroup") for one in pods)
-
-
-async def test_a_group_of_another_maker_does_not_keep_a_gang_from_its_start(
-    bound_space: Space,
-) -> None:
-    """It has the name that ours would have, and asks for more pods than there are."""
-    space = bound_space
-    held = await space.create(gang("taken", wishes={"hold": "true"}))
-    await space.until_state("taken", "Held")
-    body = {"metadata": {"name": f"fluxqueue-{held['metadata']['uid']}"}}
-    body |= {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind}
-    policy = {"schedulingPolicy": {"gang": {"minCount": 100}}}
-    await space.client.create(POD_GROUP, space.name, body | {"spec": policy})
-    free = {"metadata": {"annotations": {"fluxqueue/hold": None}}}
-    await space.client.patch(JOBS, space.name, "taken", free, kind=PatchKind.MERGE)
-    pods = await space.until_running("taken", 4)
     assert not any(one["spec"].get("schedulingGroup") for one in pods)
 
 

@@ -88,7 +88,7 @@ jsonb_build_array(
 SELECT f.uid, f.jobid, f.state, f.observed, f.lacking, f.result, f.is_deleting, f.reason,
        f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by, f.blocked_reason,
        f.reconcile_at, f.pinned_to, f.is_placed, f.is_started,
-       f.start -> 'trouble' AS starting, f.start ->> 'error' AS start_error,
+       f.start -> 'trouble' AS starting, CAST(f.start ->> 'group_s' AS float8) AS group_s, f.start ->> 'error' AS start_error,
        coalesce((f.start ->> 'tries')::int, 0) AS start_tries, f.released_generation, f.namespace, f.workload_kind,
        (SELECT q.spec ->> 'startTimeout' FROM fluxqueues q WHERE q.name = f.queue) AS queue_timeout,
        CAST(extract(epoch FROM now()) AS float8) AS now_s,
@@ -178,7 +178,7 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
            WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned') END AS places,
        f.is_placed AND (f.is_started OR EXISTS (
            SELECT FROM pods p WHERE p.workload_uid = f.uid AND p.node IS NOT NULL)) AS is_bound,
-       f.start ? 'tries' AS is_retry
+       f.start ? 'tries' AS is_retry, f.released_generation IS NOT NULL AS is_released
 FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
   AND f.release_at IS NOT NULL AND fluxqueue_is_observed()
 
@@ -195,6 +195,8 @@ UPDATE fluxjobs f SET
                         ELSE f.reconcile_at END,
     release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END,
     start = fluxqueue_with(f.start, 'trouble', nullif(coalesce(r.starting, f.start -> 'trouble'), '{}'))
+            || CASE WHEN r.must_release
+                    THEN jsonb_build_object('group_s', extract(epoch FROM now())) ELSE '{}' END
             - CASE WHEN r.is_started THEN 'tries' ELSE '' END,
     is_started = f.is_started OR r.is_started,
     version = f.version + CAST(r.is_resized AS int),

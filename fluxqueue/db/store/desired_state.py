@@ -37,7 +37,8 @@ class DesiredState:
     object again. ``placement``: where the pod of each index goes, which its pod template is to
     have. ``is_placed``: its template may have that of an earlier release. ``is_sent``: its template
     has its placement, and its pods come. ``group``: the PodGroup of the pods that are placed.
-    ``needs_group``: its pods are placed only in that. ``owner``: where it is, for a kind without an
+    ``needs_group``: its pods are placed only in that. ``is_released``: this was done, and only its
+    group is looked at. ``owner``: where it is, for a kind without an
     entry in ``workload.kinds``.
     """
 
@@ -57,6 +58,7 @@ class DesiredState:
     is_sent: bool = False
     group: GangGroup | None = None
     needs_group: bool = False
+    is_released: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class ReleaseRow:
     ``members``: UIDs and names of its pods. ``pin``: where the one node of all its slots is.
     ``places``: number, destination and resources of each slot. ``is_bound``: one of its placed pods
     is bound to a node. ``is_retry``: an earlier start of it failed.
+    ``is_released``: its release was recorded.
     """
 
     uid: str
@@ -104,6 +107,7 @@ class ReleaseRow:
     places: Sequence[Any] | None
     is_bound: bool
     is_retry: bool
+    is_released: bool
 
 
 async def read_pending_releases(database: Database, uids: Collection[str]) -> list[PendingRelease]:
@@ -147,6 +151,7 @@ def _wanted(row: ReleaseRow, facts: WorkloadFacts) -> DesiredState | None:
             is_sent=is_sent,
             group=_group(row, facts) if placement is not None or is_sent else None,
             needs_group=row.is_retry,
+            is_released=is_sent and row.is_released,
         )
     is_authors = row.author_hold in {AUTHOR, SUSPENDED}
     is_waiting = FluxJobState(row.state).is_waiting
@@ -179,7 +184,8 @@ def _group(row: ReleaseRow, facts: WorkloadFacts) -> GangGroup | None:
         return None
     # Pods that have ended do not count for kube-scheduler.
     least = 1 if row.is_bound else max(1, min(row.size, facts.wanted))
-    return GangGroup(row.uid, row.workload_name, least, facts.priority_class)
+    start_s = int(row.allocated_s or 0)
+    return GangGroup(row.uid, row.workload_name, least, start_s, facts.priority_class)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,7 @@ def _facts(
         has_started=row.is_started,
         is_whole=its.is_whole,
         is_placed=bool(row.is_placed),
+        group_s=row.group_s,
         past=Starting.from_json(row.starting),
     )
 

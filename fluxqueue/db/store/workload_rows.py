@@ -134,6 +134,7 @@ class WorkloadRow:
     is_placed: bool
     is_started: bool
     starting: Mapping[str, Any] | None
+    group_s: float | None
     start_error: str | None
     start_tries: int
     released_generation: int | None

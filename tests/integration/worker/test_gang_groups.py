@@ -20,7 +20,7 @@ from tests.support.e2e.lives import POD_GROUP
 from tests.support.faults import FaultyTransport
 from tests.support.waiting import eventually
 
-GANG = GangGroup("uid-1", "sim", least=4, priority_class="urgent")
+GANG = GangGroup("uid-1", "sim", least=4, start_s=255, priority_class="urgent")
 
 
 async def serve(admin: KubeClient) -> None:
@@ -49,7 +49,7 @@ async def stored(admin: KubeClient) -> dict[str, Any]:
 async def test_it_is_made_once_with_its_job_as_owner(admin: KubeClient, groups: GangGroups) -> None:
     """Sent again after a crash, it stays as it is."""
     await serve(admin)
-    assert await groups.ensure("default", GANG) == "fluxqueue-uid-1"
+    assert await groups.ensure("default", GANG) == "fluxqueue-uid-1-ff"
     made = await stored(admin)
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
     assert made["spec"] == {

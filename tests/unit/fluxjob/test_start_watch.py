@@ -309,25 +309,24 @@ def sent(uid: str, node: str | None = None) -> StartingPod:
 GROUPS = StartRules(binds_groups=True)
 
 
-def test_the_group_of_a_gang_that_nothing_binds_is_looked_at() -> None:
-    """It may be gone, or ask for more pods than there are. Its pods then wait without a word."""
-    waiting = gang(sent("a"), sent("b"), is_whole=True, is_placed=True)
-    late = replace(waiting, waited_s=5.0)
-    assert judge_start(late, GROUPS, NOW_S).must_release
-    soon = judge_start(replace(waiting, waited_s=2.0), GROUPS, NOW_S)
-    assert (soon.must_release, soon.look_in_s) == (False, None), "most pods run at once"
-    for other in (replace(late, is_whole=False), replace(late, is_placed=False)):
+def test_the_group_of_a_gang_is_made_when_all_of_its_pods_are_there() -> None:
+    """Of fewer, kube-scheduler would try some and refuse them. Late ones are not waited for."""
+    waiting = gang(sent("a"), sent("b"), is_whole=True, is_placed=True, waited_s=1.0)
+    assert judge_start(waiting, GROUPS, NOW_S).must_release
+    some = replace(waiting, needed=3)
+    soon = judge_start(some, GROUPS, NOW_S)
+    assert (soon.must_release, soon.look_in_s) == (False, None)
+    assert judge_start(replace(some, waited_s=5.0), GROUPS, NOW_S).must_release
+    for other in (replace(waiting, is_whole=False), replace(waiting, is_placed=False)):
         assert not judge_start(other, GROUPS, NOW_S).must_release, "another group, or none"
-    assert not judge_start(late, RULES, NOW_S).must_release
-    bound = gang(sent("a", "n0"), sent("b", "n1"), is_whole=True, is_placed=True, waited_s=9.0)
-    assert not judge_start(bound, GROUPS, NOW_S).must_release
+    assert not judge_start(waiting, RULES, NOW_S).must_release
 
 
-def test_a_pod_that_replaces_another_one_has_the_group_looked_at() -> None:
-    """The pods that have ended do not count for kube-scheduler."""
-    facts = gang(sent("a"), is_whole=True, is_placed=True, has_started=True, waited_s=2.0)
+def test_the_group_of_pods_that_wait_is_looked_at_again() -> None:
+    """It may be gone, or ask for more pods than there are. Its pods then wait without a word."""
+    facts = gang(sent("a"), is_whole=True, is_placed=True, has_started=True, group_s=NOW_S - 4)
     soon = judge_start(facts, GROUPS, NOW_S)
-    assert (soon.must_release, soon.look_in_s) == (False, pytest.approx(3.1))
-    assert judge_start(replace(facts, waited_s=6.0), GROUPS, NOW_S).must_release
-    beside = gang(sent("a"), sent("b", "n1"), is_whole=True, is_placed=True, waited_s=2.0)
-    assert judge_start(beside, GROUPS, NOW_S).look_in_s == pytest.approx(3.1)
+    assert (soon.must_release, soon.look_in_s) == (False, 6.0)
+    assert judge_start(facts, GROUPS, NOW_S + 6).must_release
+    bound = gang(sent("a", "n0"), sent("b", "n1"), is_whole=True, is_placed=True)
+    assert not judge_start(bound, GROUPS, NOW_S).must_release

@@ -10,7 +10,10 @@ GANG = GangGroup("u", "sim", least=3)
 def test_a_class_is_named_only_if_its_pods_name_one() -> None:
     """kube-scheduler preempts a pod by the priority of its group."""
     assert "priorityClassName" not in GANG.body()["spec"]
-    assert GangGroup("u", "sim", 3, "urgent").body()["spec"]["priorityClassName"] == "urgent"
+    assert (
+        GangGroup("u", "sim", 3, priority_class="urgent").body()["spec"]["priorityClassName"]
+        == "urgent"
+    )
 
 
 def test_only_the_group_of_its_job_is_its_own() -> None:
