@@ -261,9 +261,8 @@ def _judge_pods(facts: StartFacts, rules: StartRules, now_s: float) -> StartDeci
 def _look_at_group_in_s(facts: StartFacts, rules: StartRules, now_s: float) -> float | None:
     """Return in how many seconds the PodGroup of a gang must be looked at, 0 for now, or None.
 
-    It is made when all pods are there. Before that, kube-scheduler would try the pods that are
-    there, refuse them, and wait. Later it may be gone, or ask for more pods than there are: those
-    that have ended do not count for a pod that replaces another one.
+    It is made when all pods are there: that releases them. Later it may be gone, or ask for more
+    pods than there are. Those that have ended do not count for a pod that replaces another one.
     """
     waiting = [pod for pod in facts.pods if pod.fact.node is None and not pod.fact.is_gated]
     if not (rules.binds_groups and facts.is_whole and facts.is_placed and waiting):

@@ -310,7 +310,7 @@ GROUPS = StartRules(binds_groups=True)
 
 
 def test_the_group_of_a_gang_is_made_when_all_of_its_pods_are_there() -> None:
-    """Of fewer, kube-scheduler would try some and refuse them. Late ones are not waited for."""
+    """That releases all of them at once. Those that come late are not waited for."""
     waiting = gang(sent("a"), sent("b"), is_whole=True, is_placed=True, waited_s=1.0)
     assert judge_start(waiting, GROUPS, NOW_S).must_release
     some = replace(waiting, needed=3)
