@@ -131,7 +131,10 @@ async def write_status(client: KubeClient, row: StatusRow) -> WrittenStatus:
         written = replace(written, is_gone=True)
     except (Conflict, Invalid):
         # A refusal of a stale status is no failure. A retry would be refused each time.
-        if await _is_due(client, row):
+        found = await _present(client, row)
+        if found is None:
+            written = replace(written, is_gone=True)
+        elif (found.get("status") or {}).get("version", 0) <= row.version:
             raise
     else:
         written = replace(written, flux_version=stored["metadata"]["resourceVersion"])
@@ -162,17 +165,13 @@ async def _put(client: KubeClient, row: StatusRow, status: Mapping[str, Any]) ->
     )
 
 
-async def _is_due(client: KubeClient, row: StatusRow) -> bool:
-    """Return whether a refused status is still to be written.
-
-    It is not if the stored status is newer, or if the object is that of another workload.
-    """
+async def _present(client: KubeClient, row: StatusRow) -> dict[str, Any] | None:
+    """Return the FluxJob of a row, or None if it is gone. Another may have its name by now."""
     try:
         found = await client.get(FLUXJOBS, row.namespace, row.name)
     except NotFound:
-        return False
-    is_newer = (found.get("status") or {}).get("version", 0) > row.version
-    return found["metadata"]["uid"] == row.flux_uid and not is_newer
+        return None
+    return found if found["metadata"]["uid"] == row.flux_uid else None
 
 
 def _render(row: StatusRow) -> dict[str, Any]:

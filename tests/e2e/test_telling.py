@@ -161,7 +161,7 @@ async def test_kubectl_gets_fluxjobs_in_columns(space: Space) -> None:
     assert (name, jobid.isdigit()) == ("seen-job", True)
     assert rest[:5] == ["Running", "2", "single", "0", "default"]
     header, line = (await kubectl(space, "get", "flux", "-o", "wide")).splitlines()[:2]
-    assert header.split()[-3:] == ["POSITION", "EXPECTED", "USER"]
+    assert header.split()[-4:] == ["POSITION", "EXPECTED", "EXPECTED-BY", "USER"]
     assert "seen-job" in line
     phases = await kubectl(
         space, "get", "pods", "-o", "jsonpath={.items[*].spec.nodeName} {.items[*].status.phase}"

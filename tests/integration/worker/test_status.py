@@ -365,7 +365,8 @@ async def test_a_status_never_reaches_the_next_workload_of_the_same_name(
         await client.delete(JOBS, "default", "a", propagation="Background")
         await client.delete(FLUXJOBS, "default", "a-job")
         new = await _submit(rows, client, "a")
-        await write_status(context.client, late)
+        written = await write_status(context.client, late)
+        assert written.is_gone, "an Event has to say how it ended"
         found = await client.get(FLUXJOBS, "default", "a-job")
         assert found["status"] == {"state": "Pending"}, "as the definition's default says"
         await write_status(context.client, (await read_statuses(rows.database, [new]))[new])
