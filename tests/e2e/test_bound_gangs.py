@@ -1,7 +1,7 @@
 """Placed gangs in a PodGroup of Kubernetes: kube-scheduler binds all of their pods, or none.
 
-On the embedded cluster the kind is a definition of the same structure, and its scheduler binds the
-pods one by one. The tests of a real control plane need Kubernetes 1.37 or later.
+They need a real control plane of Kubernetes 1.37 or later: the scheduler of the embedded cluster
+knows no groups.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from fluxqueue.kube import steer
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS
 from tests.support.control_plane import ControlPlane, Options, features_here, missing_reason
-from tests.support.e2e.custom_kinds import define
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.lives import POD_GROUP
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.e2e.starting import HELD_OPEN, let_in, released_pods
-from tests.support.e2e.world import SOONER, World, embedded_world, real_world
+from tests.support.e2e.world import SOONER, World, real_world
 from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.real_cluster,
     pytest.mark.long("a world of its own, for a feature of Kubernetes that few clusters have"),
     pytest.mark.xdist_group("world of bound gangs"),
 ]
@@ -41,22 +41,13 @@ GROUP = {"FLUXQUEUE_BIND_GANGS": "group"}
 @pytest_asyncio.fixture(
     loop_scope="session",
     scope="module",
-    params=["embedded", pytest.param("real", marks=pytest.mark.real_cluster)],
 )
-async def bound_world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+async def bound_world() -> AsyncIterator[World]:
     """A world of this module's own, in which gangs are bound as groups."""
     with tempfile.TemporaryDirectory(prefix="fluxqueue-bound-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         environ = {**SOONER, **GROUP}
-        if request.param == "embedded":
-            async with embedded_world(folder, environ=environ) as world:
-                # The first release asks which kinds there are.
-                space = await make_space(world)
-                await define(space, POD_GROUP)
-                await remove_space(space)
-                yield world
-            return
         if reason := missing_reason():
             pytest.skip(reason)
         feature = features_here().groups
@@ -144,8 +135,6 @@ async def test_a_single_pod_and_a_gang_that_is_not_placed_need_no_group(
 async def test_an_edited_group_is_corrected(bound_space: Space) -> None:
     """A user raises its least size, so kube-scheduler binds none of its pods and says nothing."""
     space = bound_space
-    if space.world.kind == "embedded":
-        pytest.skip("its scheduler knows no groups")
     await space.create(gang("edited", pod=HELD_OPEN))
     await released_pods(space, "edited", 4)
     group = await group_of(space, "edited")
@@ -159,8 +148,6 @@ async def test_an_edited_group_is_corrected(bound_space: Space) -> None:
 async def test_a_deleted_group_holds_nothing_back(bound_space: Space) -> None:
     """Kubernetes keeps it while pods name it, and they are bound with it."""
     space = bound_space
-    if space.world.kind == "embedded":
-        pytest.skip("its scheduler knows no groups")
     await space.create(gang("deleted", pod=HELD_OPEN))
     await released_pods(space, "deleted", 4)
     group = await group_of(space, "deleted")
@@ -189,8 +176,6 @@ async def test_a_late_replacement_does_not_wait_for_pods_that_have_ended(
 async def test_a_gang_that_becomes_smaller_before_it_is_bound_starts(bound_space: Space) -> None:
     """Its author makes it smaller while its pods wait for another gate."""
     space = bound_space
-    if space.world.kind == "embedded":
-        pytest.skip("its scheduler knows no groups")
     await space.create(gang("smaller", pod=HELD_OPEN))
     await released_pods(space, "smaller", 4)
     smaller = {"spec": {"parallelism": 2, "completions": 2}}
@@ -258,8 +243,6 @@ async def test_gangs_that_foreign_pods_race(bound_space: Space) -> None:
     No gang is bound in part, each one completes, and only nodes that refused a pod are avoided.
     """
     space = bound_space
-    if space.world.kind == "embedded":
-        pytest.skip("its scheduler knows no groups")
     others = await make_space(space.world, {"fluxqueue/managed": "false"})
     parts, racing = PartlyBound(space), asyncio.create_task(race(others))
     began_s = asyncio.get_running_loop().time()
