@@ -227,7 +227,9 @@ def test_steps_side_by_side_use_no_more_cpus_than_the_script_has(
 @pytest.mark.parametrize("shell", SHELLS)
 def test_a_killed_step_gives_its_cpus_back(shell: str, tmp_path: Path) -> None:
     """Even kill -9 of srun itself, which can clear nothing up."""
-    lines = "srun -n 2 sleep 60 & sleep 0.5; kill -9 $!; srun -n 2 echo next; pkill -f 'sleep 60'"
+    until_begun = "until [ -s $FLUXQUEUE_RUN/steps/0 ]; do sleep 0.1; done"
+    lines = f"srun -n 2 sleep 60 & {until_begun}; kill -9 $!; srun -n 2 echo next"
+    lines += "; for task in $FLUXQUEUE_RUN/tasks/*; do kill ${task##*/}; done"
     done = run(once("-n 2", "srun app"), tmp_path, lines, shell)
     assert done.stdout.split() == ["next", "next"]
 
