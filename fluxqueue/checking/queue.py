@@ -17,8 +17,8 @@ OVERRUN_S = 30
 JUDGED_FROM = 100
 """Fewer true starts in a week say nothing of expected ones."""
 
-HALF_OFF_MAX, MOST_MIN = 0.15, 0.8
-"""From when on expected starts are bad. They widen by themselves, so this is rare."""
+HALF_MIN, MOST_MIN = 0.35, 0.8
+"""Below these, starts come too late. Expected starts widen by themselves, so this is rare."""
 
 
 def loops(view: CheckView) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def expected_starts(view: CheckView) -> Iterator[Finding]:
     )
     if found.of_plan is not None:
         detail = f"{detail}; the median run took {found.of_plan:.0%} of its plan"
-    is_bad = abs(half - 0.5) > HALF_OFF_MAX or most < MOST_MIN
+    is_bad = half < HALF_MIN or most < MOST_MIN
     severity = Severity.WARNING if is_bad else Severity.FIGURE
     yield Finding("expected starts", "the last week", detail, severity, may_pass=False)
 

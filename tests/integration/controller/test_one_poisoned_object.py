@@ -56,7 +56,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "what a Job wishes is read": (BatchJobKind, "wishes"),
     "the priority of a Job is read": (BatchJobKind, "priority"),
     "whether a Job is taken in": (BatchJobKind, "why_not"),
-    "how a Job ended": (BatchJobKind, "fact"),
+    "how a Job ended": (BatchJobKind, "progress"),
     "a Job is mended": (read_workload, "mend", BatchJobKind, "to_request"),
     "a FluxJob is built": (fluxjob_creator, "build"),
     "a FluxJob is listed": (sight, "publication"),

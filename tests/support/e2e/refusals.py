@@ -24,7 +24,8 @@ async def refused_pods(space: Space, *, label: str) -> AsyncIterator[None]:
     """Refuse new pods of a namespace that bear ``label: "true"``, inside the context."""
     name = f"refuse-{space.name}"
     has_label = (
-        f'has(object.metadata.labels) && object.metadata.labels[?"{label}"] == optional.of("true")'
+        f'has(object.metadata.labels) && "{label}" in object.metadata.labels'
+        f' && object.metadata.labels["{label}"] == "true"'
     )
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
     policy: Obj = {

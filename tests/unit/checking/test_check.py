@@ -305,6 +305,7 @@ def test_the_first_promised_start_is_kept_or_excused(
         (StartFiguresRow(), None),
         (StartFiguresRow(99, 0, 0), None),
         (StartFiguresRow(100, 50, 92, 0.8), Severity.FIGURE),
+        (StartFiguresRow(100, 100, 100), Severity.FIGURE),
         (StartFiguresRow(100, 20, 92), Severity.WARNING),
         (StartFiguresRow(100, 50, 70), Severity.WARNING),
     ],
