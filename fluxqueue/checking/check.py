@@ -12,7 +12,7 @@ from fluxqueue.checking.both_sides import CheckView, read_cluster
 from fluxqueue.checking.findings import Finding
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
-from fluxqueue.db.reading.snapshot import read_rows
+from fluxqueue.db.reading.snapshot import read_rows, read_start_figures
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.site import DEFAULT_CPU_M
@@ -25,7 +25,6 @@ COMPARISONS: tuple[Callable[[CheckView], Iterator[Finding]], ...] = (
     queue.drift,
     queue.reservations,
     queue.promises,
-    queue.expected_starts,
     queue.overruns,
     workload_checks.rows_of_workloads,
     workload_checks.stranded,
@@ -112,3 +111,8 @@ async def check(
         lasting = {finding.key for finding in suspects}
         suspects = [f for f in found if f.may_pass and f.key in lasting]
     return settled + suspects
+
+
+async def check_starts(database: Database) -> list[Finding]:
+    """Return how good the expected starts of the last week were: a figure or a warning, if any."""
+    return list(queue.expected_starts(await read_start_figures(database)))

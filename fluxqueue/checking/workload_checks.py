@@ -135,7 +135,10 @@ def fluxjobs(view: CheckView) -> Iterator[Finding]:
         else:
             yield from _status(view.row_of[uid], found[0])
     for row in view.rows.fluxjobs:
-        if row.uid in view.workloads and row.uid not in by_workload:
+        workload = view.workloads.get(row.uid)
+        if workload is None or workload["metadata"].get("deletionTimestamp"):
+            continue  # its FluxJob goes with it, and may go first
+        if row.uid not in by_workload:
             yield Finding("row without a FluxJob", row.subject, f"job {row.jobid} {row.state}")
 
 

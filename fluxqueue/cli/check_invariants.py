@@ -110,7 +110,7 @@ def _left_by_up(file: Path) -> str:
 
 
 async def _check(settings: Settings, patience_s: float) -> list[Finding]:
-    from fluxqueue.checking import Finding
+    from fluxqueue.checking import Finding, check_starts
     from fluxqueue.checking import check as check_invariants
     from fluxqueue.clock import SystemClock
     from fluxqueue.db import migrate
@@ -125,7 +125,7 @@ async def _check(settings: Settings, patience_s: float) -> list[Finding]:
         return [Finding("schema does not fit this code", subject, one) for one in differences]
     config = load_config(settings.kubeconfig or None)
     async with Database(settings, role="check") as database, KubeClient(config) as client:
-        return await check_invariants(
+        found = await check_invariants(
             database,
             client,
             SystemClock(),
@@ -134,3 +134,4 @@ async def _check(settings: Settings, patience_s: float) -> list[Finding]:
             default_cpu_m=settings.default_cpu_m,
             owner_kinds=parse_owner_kinds(settings.owner_kinds),
         )
+        return [*found, *await check_starts(database)]

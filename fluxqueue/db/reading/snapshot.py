@@ -188,7 +188,6 @@ class Rows:
     usage: Sequence[UsageRow] = ()
     reservations: Sequence[ReservationRow] = ()
     promises: Sequence[PromiseRow] = ()
-    starts: StartFiguresRow = StartFiguresRow()
     late: Sequence[LateEffect] = ()
     drift: Sequence[DriftRow] = ()
     loops: Sequence[LoopRow] = ()
@@ -211,7 +210,6 @@ async def read_rows(
     """
     async with database.begin(at_one_instant=True) as tx:
         (now_s,) = await tx.fetch(Q.now_s, int)
-        (starts,) = await tx.fetch(Q.start_figures, StartFiguresRow)
         return Rows(
             now_s,
             fluxjobs=await tx.fetch(Q.kept_fluxjobs, FluxJobRow, uids=sorted(also)),
@@ -221,12 +219,17 @@ async def read_rows(
             usage=await tx.fetch(Q.node_use, UsageRow),
             reservations=await tx.fetch(Q.planned_starts, ReservationRow),
             promises=await tx.fetch(Q.first_promises, PromiseRow),
-            starts=starts,
             late=await tx.fetch(Q.late_effects, LateEffect, overdue_s=overdue_s, attempts=attempts),
             drift=await tx.fetch(Q.drift, DriftRow),
             loops=await tx.fetch(Q.loop_times, LoopRow),
             quarantined_objects=await tx.fetch(Q.quarantined, QuarantinedRow),
         )
+
+
+async def read_start_figures(database: Database) -> StartFiguresRow:
+    """Return how good the expected starts of the last week were."""
+    (found,) = await database.fetch(Q.start_figures, StartFiguresRow)
+    return found
 
 
 async def drift(database: Database) -> list[DriftRow]:
