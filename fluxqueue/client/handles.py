@@ -163,8 +163,7 @@ class AsyncJobHandle(JobView):
         """Learn how it ended, if its FluxJob went before it said so."""
         seen = self._followed.object
         if self.state == GONE and seen is not None and self._followed.last_word is None:
-            uid = seen["metadata"]["uid"]
-            self._followed.last_word = await read_last_word(self._client, self.namespace, uid)
+            self._followed.last_word = await read_last_word(self._client, seen)
 
     def _too_late(self, is_running: bool, limit_s: float) -> QueuedTimeout | RunningTimeout:
         if is_running:

@@ -203,6 +203,10 @@ class SteeringWatch:
     async def _cancel(self, fluxjob: Object) -> bool:
         """Cancel the job if only this FluxJob was deleted, not its workload or all FluxJobs."""
         workload = fluxjob["spec"]["workload"]
+        # Race: the watch of workloads may be behind. A FluxJob that is made again for a workload
+        # that goes is collected at once, and no client knows its UID.
+        if self._stands(workload["uid"]) and not await self._has_workload(fluxjob):
+            return True
         if not await self._is_meant(fluxjob):
             self._on_lost(workload["uid"])
             return True
@@ -219,8 +223,11 @@ class SteeringWatch:
         if not self._stands(workload["uid"]) or not await self._outlived(meta["creationTimestamp"]):
             return False
         # A FluxJob of that name exists again: the deletion no longer counts.
-        if await self._exists(FLUXJOBS, meta["namespace"], meta["name"]):
-            return False  # created again
+        return not await self._exists(FLUXJOBS, meta["namespace"], meta["name"])
+
+    async def _has_workload(self, fluxjob: Object) -> bool:
+        """Return whether its workload exists, and is not being deleted."""
+        meta, workload = fluxjob["metadata"], fluxjob["spec"]["workload"]
         kind, reference = kind_of_fluxjob(fluxjob), None
         if not kind.has_object:
             return True

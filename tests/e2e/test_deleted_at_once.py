@@ -96,7 +96,6 @@ async def test_a_job_that_succeeded_is_completed(space: Space, way: str) -> None
     await space.until_all_complete(f"next-{name}" for name in names)
 
 
-@pytest.mark.long("beside other tests an Event was missed twice: open, and it runs by itself again")
 async def test_a_client_learns_how_a_job_ended_that_is_gone(space: Space) -> None:
     """Its FluxJob goes with the Job, mostly before it says that the job has completed."""
     follower = FluxJobFollower(space.client, space.name)

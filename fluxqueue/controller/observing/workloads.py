@@ -168,13 +168,21 @@ class Workloads:
         return self._flux_versions.pop(uid, None)
 
     def unwrap(self, uid: str) -> bool:
-        """Record that the FluxJob of a workload is gone. Return whether it had one."""
+        """Record that the FluxJob of a workload is gone. Return whether it lacks one now."""
         self._news_of_fluxjobs.add(uid)
         self._flux_versions.pop(uid, None)
-        if self._flux_uids.get(uid) is None:
+        if self._flux_uids.get(uid) is None or self._is_ending(uid):
             return False
         self._flux_uids[uid] = None
         return True
+
+    def _is_ending(self, uid: str) -> bool:
+        """Return whether a workload is being deleted: its FluxJob was collected first, for good.
+
+        A new one would be collected, too, and its job would end under a UID that no client knows.
+        """
+        obj = self._objects.get(uid)
+        return obj is not None and bool(obj["metadata"].get("deletionTimestamp"))
 
     def forget(self, uid: str) -> None:
         """Drop a workload that was written as gone. While it has pods, it remains managed."""
@@ -194,7 +202,7 @@ class Workloads:
         """Store the listed FluxJobs. Yield the workloads with a different FluxJob or none."""
         for uid, listed in flux_uids.items():
             # An event during the list is newer than the list.
-            if uid in self._news_of_fluxjobs:
+            if uid in self._news_of_fluxjobs or (listed is None and self._is_ending(uid)):
                 continue
             is_other = self._flux_uids.get(uid) != listed
             self._flux_uids[uid] = listed
