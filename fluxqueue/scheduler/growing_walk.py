@@ -11,6 +11,7 @@ from fluxqueue.policy.limits import Amounts, why_too_large
 from fluxqueue.scheduler.allowances import Allowances, NotThisTime
 from fluxqueue.scheduler.lack import Lack
 from fluxqueue.scheduler.latest_start import StartSlack, latest_start
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.queue_line import QueueLine
 from fluxqueue.scheduler.sweeps import (
     GROWTH_MAX,
@@ -76,9 +77,29 @@ class GrowingWalk(QueueWalk):
         # In a stopped queue what runs goes on. Each pod of a sweep is a start.
         if lack.is_independent and not line.rules.is_started:
             return f"queue {lack.queue} is stopped"
-        if line.blocker is not None and not line.is_backfilling:
-            return f"waits behind job {line.blocker.jobid} (fcfs)"
-        return None
+        head = line.blocker
+        if head is None or line.is_backfilling or self._is_waited_for(lack, head):
+            return None
+        return f"waits behind job {head.jobid} (fcfs)"
+
+    def _is_waited_for(self, lack: Lack, head: PendingJob | Lack) -> bool:
+        """Return whether a job that lost slots must end before the head of its queue can start.
+
+        If it waited behind that head, too, neither would go on before its limit ends the job.
+        """
+        if lack.is_independent:
+            return False
+        plans = (*self.decisions.reserved, *self.decisions.unpromised)
+        starts_at = next((where.starts_at for job, where in plans if job is head), None)
+        if starts_at is None:
+            request = next_slot(head) if isinstance(head, Lack) else head.by_plan
+            if request is None:
+                return False
+            try:
+                starts_at = self.matcher.match_later(request, self.now).starts_at
+            except (InsufficientResources, TooComplex):
+                return True
+        return starts_at >= lack.planned_end(self.now)
 
     def _grow(self, line: QueueLine, lack: Lack) -> tuple[list[Placement], str]:
         def why_over(more: Amounts) -> str | None:

@@ -8,7 +8,11 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.limits import NOTHING, Amounts
+from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing
 from fluxqueue.scheduler.lack import Lack
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.top_up import top_up
 from tests.support.pool_model import node, placement, request
 
@@ -56,3 +60,35 @@ def test_a_limit_that_stops_a_part_stops_all() -> None:
     found, stopped, used = grow(cluster(3), replace(LACK, is_whole=True), most_nodes=3)
     assert (found, stopped, used) == (0, "too many nodes", NOTHING)
     assert grow(cluster(3), LACK, most_nodes=3)[:2] == (2, "too many nodes")
+
+
+# --- in a queue without backfill ------------------------------------------------------------------
+
+
+def in_turn(*, head_nodes: int, beside_until: int) -> Decisions:
+    """A cycle of an fcfs queue: job 1 on "a" has lost a slot, and one of more priority is the head.
+
+    "b" is free, "c" is in use until ``beside_until``.
+    """
+    matcher = Matcher(ShareLedger(), "lonode")
+    for name in "abc":
+        matcher.set_node(node(name), {})
+    matcher.ledger.book("u", placement(("a", {CPU: 4}), until=1_000))
+    matcher.ledger.book("beside", placement(("c", {CPU: 4}), until=beside_until))
+    lack = replace(LACK, count=1, jobid=1, has_limit=True)
+    asked = request(head_nodes, duration_s=60, **{CPU: 4})
+    head = PendingJob("head", 2, 9, asked, "", "someone")
+    return run_cycle(matcher, [head], POLICIES["fcfs"], 0, ongoing=Ongoing(lacks=[lack]))
+
+
+def test_a_job_that_lost_a_slot_does_not_wait_behind_a_head_that_waits_for_its_end() -> None:
+    """Neither would go on: the head needs all three nodes."""
+    found = in_turn(head_nodes=3, beside_until=500)
+    assert [(lack.uid, len(placed)) for lack, placed in found.grown.slots] == [("u", 1)]
+
+
+def test_it_waits_behind_a_head_that_can_start_before_its_end() -> None:
+    """The head waits for another job, and the policy permits no overtaking."""
+    found = in_turn(head_nodes=2, beside_until=500)
+    assert not found.grown.slots
+    assert found.grown.barred == {"u": "waits behind job 2 (fcfs)"}
