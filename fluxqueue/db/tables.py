@@ -358,7 +358,7 @@ graph_changes = Table(
     Column("key", Text, nullable=False),
     CheckConstraint(
         "kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'pool',"
-        " 'cluster')",
+        " 'reservation', 'cluster')",
         name="kind",
     ),
 )
@@ -415,7 +415,7 @@ rules = Table(
     Column("spec", JSONB),
     Column("fault", Text),
     Column("record", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
-    CheckConstraint("kind IN ('sharing', 'pool')", name="kind"),
+    CheckConstraint("kind IN ('sharing', 'pool', 'reservation')", name="kind"),
 )
 
 node_requests = Table(

@@ -28,6 +28,7 @@ from fluxqueue.kube.resources import (
     CONFIGMAPS,
     CRDS,
     FLUX_NODE_POOLS,
+    FLUX_RESERVATIONS,
     FLUXJOBS,
     FLUXQUEUES,
     MUTATING_POLICIES,
@@ -44,11 +45,19 @@ CRD_FILES = (
     "fluxjobs.yaml",
     "fluxnodepools.yaml",
     "fluxqueues.yaml",
+    "fluxreservations.yaml",
     "placementreviews.yaml",
     "resourcesharingpolicies.yaml",
 )
 _NATIVE_GROUPS = ("scheduling.k8s.io", "PodGroup")
-OUR_KINDS = (FLUXJOBS, FLUX_NODE_POOLS, FLUXQUEUES, PLACEMENT_REVIEWS, SHARING_POLICIES)
+OUR_KINDS = (
+    FLUXJOBS,
+    FLUX_NODE_POOLS,
+    FLUXQUEUES,
+    FLUX_RESERVATIONS,
+    PLACEMENT_REVIEWS,
+    SHARING_POLICIES,
+)
 """The kinds that our definitions define."""
 VIEW_NAMESPACE, VIEW_NAME = "kube-public", "fluxqueue-view"
 """The ConfigMap with the address of the view server, in the namespace for such data."""

@@ -177,6 +177,9 @@ SHARING_POLICIES = ApiResource(
 FLUX_NODE_POOLS = ApiResource(
     "jobs.converged-computing.org", "v1alpha1", "fluxnodepools", "FluxNodePool", False
 )
+FLUX_RESERVATIONS = ApiResource(
+    "jobs.converged-computing.org", "v1alpha1", "fluxreservations", "FluxReservation", False
+)
 PLACEMENT_REVIEWS = ApiResource(
     "jobs.converged-computing.org", "v1alpha1", "placementreviews", "PlacementReview", True
 )

@@ -53,5 +53,6 @@ def as_texts(value: object, where: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise InvalidInput(f"{value!r} is no list of names", where=where, value=value)
+        hint = "write a list, such as [one, two]"
+        raise InvalidInput(f"{value!r} is no list of names", where=where, value=value, hint=hint)
     return tuple(value)

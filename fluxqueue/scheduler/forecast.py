@@ -32,6 +32,7 @@ from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.prediction.calibration import Calibration, ToldStart
 from fluxqueue.scheduler.allowances import Allowances
+from fluxqueue.scheduler.closed_nodes import open_later, why_closed
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.pending_job import PendingJob
 
@@ -259,7 +260,7 @@ class _Plan:
         if reason is not None:
             raise InsufficientResources(reason)
         try:
-            return self.matcher.match_later(job.by_plan, self.now, not_before=line.floor)
+            return open_later(self.matcher, job, self.now, not_before=line.floor)
         except InsufficientResources as error:
             unusable = why_no_plan(self.matcher.by_shares, job.by_plan)
             if unusable is not None:
@@ -282,6 +283,9 @@ class _Plan:
         return reason if short is None else f"{short}; {reason}"
 
     def _what_for(self, line: _ForecastLine, job: PendingJob, placement: Placement) -> str:
+        closed = why_closed(self.matcher, job, job.by_plan, self.now)
+        if closed is not None:
+            return self._prefix(line, job) + closed
         way = in_the_way(self.matcher.by_shares, placement)
         before = [
             one

@@ -52,12 +52,13 @@ class Mishaps:
     ``overran`` are jobids that hold resources past their limit, or past their plan without one.
     ``lost`` are nodes with less capacity than before: down, cordoned, gone, or used by unmanaged
     pods. ``prolonged`` are jobids with a later planned end than before: their limit was raised, or
-    their pods take longer to end.
+    their pods take longer to end. ``closed`` are reservations that close further nodes or times.
     """
 
     overran: Sequence[int] = ()
     lost: Sequence[str] = ()
     prolonged: Sequence[int] = ()
+    closed: Sequence[str] = ()
 
     def excuse(self) -> str | None:
         """Return the cause of a plan that has just fallen behind, in words."""
@@ -65,6 +66,10 @@ class Mishaps:
             return f"{OVERRAN}{_name_jobs(self.overran)}"
         if self.prolonged:
             return f"later end of {_name_jobs(self.prolonged)}"
+        if self.closed:
+            more = len(self.closed) - NAMED_MAX
+            named = ", ".join(self.closed[:NAMED_MAX])
+            return f"maintenance {named}" + (f" and {more} more" if more > 0 else "")
         if self.lost:
             named = compress(sorted(filter(is_host, self.lost))) or "nodes without a valid name"
             return f"less capacity on {named[:NODES_MAX]}"

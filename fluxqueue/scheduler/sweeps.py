@@ -18,6 +18,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.change import with_size
 from fluxqueue.policy.limits import Amounts
+from fluxqueue.scheduler.closed_nodes import open_until
 from fluxqueue.scheduler.lack import Lack
 
 GROWTH_MAX = 200
@@ -60,6 +61,7 @@ def grow(
     The slots, and the limit that stopped it, empty if none did.
     """
     until = now + lack.held_s
+    open_for = open_until(matcher, lack, until)
     # Only one pod at a time can use such a claim, so each further one waits for its end.
     most = 1 if matcher.ask(lack.request).claims else GROWTH_MAX
     nodes = list(lack.nodes)
@@ -67,7 +69,7 @@ def grow(
     for _ in range(min(lack.count, most)):
         found = None
         with suppress(InsufficientResources):
-            found = matcher.match_more(lack.request, nodes, now, until, avoid=lack.refused)
+            found = matcher.match_more(lack.request, nodes, now, open_for, avoid=lack.refused)
         if found is None:
             break
         one = replace(found, until=until, is_firm=lack.has_limit)

@@ -17,6 +17,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec.shape import only
 from fluxqueue.policy.limits import NOTHING, Amounts
 from fluxqueue.scheduler.claims_in_use import why_in_use
+from fluxqueue.scheduler.closed_nodes import open_until
 from fluxqueue.scheduler.lack import Lack
 from fluxqueue.scheduler.sweeps import cpu_m_of
 
@@ -51,7 +52,7 @@ def top_up(
         in_use = why_in_use(matcher, request)
         found = None
         if in_use is None:
-            until = lack.planned_end(now)
+            until = open_until(matcher, lack, lack.planned_end(now))
             with suppress(InsufficientResources):
                 found = matcher.match_more(request, nodes, now, until, avoid=lack.refused)
         if found is None:

@@ -7,13 +7,11 @@ workloads that need more slots. Pure, as ``cycle``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from fluxqueue.errors import InsufficientResources, TooComplex
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.matcher import Matcher
@@ -21,11 +19,11 @@ from fluxqueue.graph.match.shares.ask import Ask
 from fluxqueue.graph.tell.blockers import why_no_plan, write_time
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.jobspec.shape import without_nodes
 from fluxqueue.policy.limits import Amounts, LimitUse
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import SHORTEST, QueueRules
 from fluxqueue.scheduler.claims_in_use import describe_claim, why_in_use
+from fluxqueue.scheduler.closed_nodes import closure_met, open_later, open_now
 from fluxqueue.scheduler.cycle_decisions import NOTHING_ONGOING, Decisions, Ongoing, Queues
 from fluxqueue.scheduler.failed_searches import FailedSearches
 from fluxqueue.scheduler.lack import Lack
@@ -285,7 +283,7 @@ class QueueWalk:
         reason = self._failed.why(ask, request)
         if reason is None:
             try:
-                placement = self._match_now(job, request)
+                placement = open_now(self.matcher, job, request, self.now)
             except InsufficientResources as busy:
                 reason = busy.reason
                 self._failed.add(ask, reason)
@@ -345,26 +343,13 @@ class QueueWalk:
         for name in self.matcher.ask(job.request).claims:
             self._claims_ahead.setdefault(name, job.jobid)
 
-    def _match_now(self, job: PendingJob, request: Jobspec) -> Placement:
-        """Place ``job`` now, if possible beside the nodes that refused it.
-
-        Its pods may refuse each other, by anti-affinity or host ports, so they are spread.
-        """
-        if job.refused:
-            elsewhere = without_nodes(request, job.refused)
-            if elsewhere.match_policy is None:
-                elsewhere = replace(elsewhere, match_policy=MatchPolicy.SPREAD)
-            with suppress(InsufficientResources):
-                return self.matcher.match_now(elsewhere, self.now)
-        return self.matcher.match_now(request, self.now)
-
     def _is_due(self, job: PendingJob, held: Placement) -> bool:
         """Return whether ``held`` may start now.
 
         A claim may not start while one of its victims still runs. ``hold`` checked other promises
         without such an exception, so they need no second check.
         """
-        if held.starts_at > self.now:
+        if held.starts_at > self.now or closure_met(self.matcher, job, held) is not None:
             return False
         return job.uid not in self._claimed or is_open(self.matcher.ledger, held, self.now)
 
@@ -483,7 +468,7 @@ class QueueWalk:
         if without is not None:
             return None, without
         try:
-            placement = self.matcher.match_later(job.by_plan, self.now)
+            placement = open_later(self.matcher, job, self.now)
         except InsufficientResources as unknown:
             if held is None:
                 why = why_no_plan(self.matcher.by_shares, job.request)
@@ -526,8 +511,10 @@ class QueueWalk:
             return False
         candidates = [one for one in self._preemptions.candidates if one.uid not in self._leaving]
         found = make_way(self.matcher, head, candidates, self.now)
-        # Check the limits before a victim is asked to leave: it would end for nothing.
-        if found is None or self._why_over(line, job, len(set(found[1].nodes))) is not None:
+        # Check all else before a victim is asked to leave: it would end for nothing.
+        if found is None or closure_met(self.matcher, job, found[1]) is not None:
+            return False
+        if self._why_over(line, job, len(set(found[1].nodes))) is not None:
             return False
         making_way, claim = found
         ledger = self.matcher.ledger

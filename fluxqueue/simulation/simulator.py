@@ -14,7 +14,6 @@ from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.fluxjob.node import NodeFact
@@ -22,11 +21,13 @@ from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.nodepools.pool import NodePool
+from fluxqueue.policy.calendar.reservation import HORIZON_S, ReservationRule
 from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules, QueueRules
 from fluxqueue.prediction.calibration import ToldStart
 from fluxqueue.process.settings import MATCH_POLICY
+from fluxqueue.scheduler.calendar import Calendar, newly_closed
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
 from fluxqueue.scheduler.forecast import forecast
@@ -47,22 +48,7 @@ from fluxqueue.simulation.growing import GrowingCluster
 from fluxqueue.simulation.learning import DurationSource, Learning
 from fluxqueue.simulation.named_queues import SimulatedQueues
 from fluxqueue.simulation.simulated_jobs import NodeEvent, SimulatedJob
-
-END, NODE, SUBMIT, LEAVE, LOOK = range(5)
-"""Order of events at one instant: resources are given back before they are requested."""
-
-
-class Event(NamedTuple):
-    """One event.
-
-    ``number`` is the index of a job or fault in its list. ``version`` identifies an end that no
-    longer counts.
-    """
-
-    at: int
-    kind: int
-    number: int
-    version: int = 0
+from fluxqueue.simulation.virtual_events import END, LEAVE, LOOK, NODE, SUBMIT, Event
 
 
 @dataclass(slots=True)
@@ -122,6 +108,7 @@ class SimulatedSite:
     pools, provision : nodes that can be asked for, and the rule of all queues for that.
     durations : how long jobs are planned to run.
     expects_every : one of so many waiting jobs is shown its start. 0: none.
+    calendar : reservations, whose first starts are in virtual time: 1970-01-01 is its beginning.
     """
 
     faults: Iterable[NodeEvent] = ()
@@ -133,6 +120,7 @@ class SimulatedSite:
     provision: ProvisionRules = NO_RULES
     durations: DurationSource = DurationSource.DECLARED
     expects_every: int = 0
+    calendar: Sequence[ReservationRule] = ()
 
 
 class Engine:
@@ -166,6 +154,10 @@ class Engine:
         self._unmanaged = site.unmanaged
         for fact in nodes:
             self.matcher.set_node(fact, self._unmanaged.get(fact.name, {}))
+        self.calendar = Calendar()
+        self.calendar.set_rules(site.calendar, {})
+        self._moved_at = 0
+        """When a job has begun or ended last."""
         self.growing = GrowingCluster(self.matcher, site.pools, site.provision)
         self._looks: set[int] = set()
         self.jobs = list(jobs)
@@ -221,7 +213,15 @@ class Engine:
             self._take(heapq.heappop(self._events))
         if self._learned_of:
             self._plan_anew()
-        self.cycle(overran)
+        before = self.matcher.ledger.closures
+        self.calendar.close_nodes(self.matcher.ledger, self.now)
+        self.cycle(overran, newly_closed(self.matcher.ledger, before))
+        if self.decisions.allocated or self.running:
+            self._moved_at = self.now
+        # What waits for open nodes has no other event. What can never start must not wait for ever.
+        is_moving = self.now - self._moved_at < HORIZON_S
+        if self.pending and is_moving and self.calendar.next_s is not None:
+            self._look_again(self.calendar.next_s)
         for uid in self.expecting.due(self.running):
             self._tell_start(uid)
         self._lost.clear()
@@ -386,7 +386,7 @@ class Engine:
         counts = Counter(job.queue for job in queue)
         return any(count >= self.queues.depth(name, self.policy) for name, count in counts.items())
 
-    def cycle(self, overran: Sequence[int] = ()) -> None:
+    def cycle(self, overran: Sequence[int] = (), closed: Sequence[str] = ()) -> None:
         """Do what the worker's matcher does: run cycles while more jobs are behind."""
         self.matcher.clear_plan()
         self.making_way = {
@@ -399,7 +399,7 @@ class Engine:
         preemptions = self._preemptions(queue, promised)
         hold_claims(self.matcher, preemptions, [job.uid for job in queue], self.now)
         awaited = self.growing.begin(self.running.keys(), self.now)
-        mishaps = Mishaps(overran, sorted(self._lost))
+        mishaps = Mishaps(overran, sorted(self._lost), closed=closed)
         while True:
             left = {uid: one for uid, one in awaited.items() if uid not in self.running}
             queues = Queues(self.queues.rules, self.queues.use())

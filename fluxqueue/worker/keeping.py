@@ -1,8 +1,8 @@
 """The loops of the matcher's role beside the matching, and the status of objects that they write.
 
-``queue_keeping``, ``sharing_keeping`` and ``node_pool_keeping`` keep FluxQueues,
-ResourceSharingPolicies and FluxNodePools this way. Conditions of FluxJobs are written elsewhere
-(``fluxjob``), because they follow the lifecycle.
+``queue_keeping``, ``sharing_keeping``, ``node_pool_keeping`` and ``calendar_keeping`` keep what
+administrators write this way. Conditions of FluxJobs are written elsewhere (``fluxjob``), because
+they follow the lifecycle.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
 from fluxqueue.db.reading.review_records import read_names
 from fluxqueue.db.store import outlook
-from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.ledger.placement import Closure, Placement
 from fluxqueue.graph.match.by_shares import placement_on
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
@@ -25,6 +25,7 @@ from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.prediction.calibration import Calibration, ToldStart
 from fluxqueue.process.pacing import FORECAST_SHARE, TimeShare
+from fluxqueue.scheduler.calendar import newly_closed
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.drain import Drain, outlook_behind, with_drain
 from fluxqueue.scheduler.forecast import Effort, Outlook, forecast
@@ -103,6 +104,7 @@ class Plans:
     _told: dict[str, PlanReport] = field(default_factory=dict)
     _room: Room | None = None
     _overran: list[str] = field(default_factory=list)
+    _closed: tuple[Closure, ...] = ()
     prolonged: Sequence[str] = ()
     """The UIDs of jobs that the last changes gave a later planned end."""
     _last: Cycle | None = None
@@ -141,6 +143,7 @@ class Plans:
         """Note which jobs overran, and the capacity. Call this before the changes are applied."""
         self._overran = [uid for uid, one in matcher.ledger.live.items() if one.bound < now]
         self._room = room(matcher.ledger)
+        self._closed = matcher.ledger.closures
 
     @property
     def reserved(self) -> Mapping[str, Placement]:
@@ -207,15 +210,17 @@ class Plans:
             if self._room is None
             else lost_room(matcher.ledger, self._room)
         )
+        closed = newly_closed(matcher.ledger, self._closed)
         blamed = [*self._overran, *self.prolonged]
         if not blamed:
-            return Mishaps(lost=lost)
+            return Mishaps(lost=lost, closed=closed)
         names = await read_names(tx, blamed)
         overran, later = set(self._overran), set(self.prolonged)
         return Mishaps(
             overran=[one.jobid for uid, one in names.items() if uid in overran],
             lost=lost,
             prolonged=[one.jobid for uid, one in names.items() if uid in later],
+            closed=closed,
         )
 
     def words(self, decisions: Decisions) -> Mapping[str, Outlook]:

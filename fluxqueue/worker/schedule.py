@@ -35,6 +35,7 @@ from fluxqueue.db.store.queue_snapshot import (
     update_impossible,
 )
 from fluxqueue.db.store.queues import read_rules, read_use
+from fluxqueue.db.store.rule_rows import read_reservations
 from fluxqueue.db.store.run_times import RunTimes
 from fluxqueue.errors import DatabaseUnavailable, InvalidInput, LostLeadership
 from fluxqueue.explain.question import QueueSnapshot
@@ -52,6 +53,7 @@ from fluxqueue.policy.sharing.node_grants import NodeSharing
 from fluxqueue.process import metrics
 from fluxqueue.process.pacing import EXAMINED_MAX, BatchPacer
 from fluxqueue.scheduler.allowances import Allowances
+from fluxqueue.scheduler.calendar import Calendar, ReservationFigures
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Failed, Ongoing, Queues
 from fluxqueue.scheduler.node_choices import Choices, give_choices
@@ -67,13 +69,7 @@ from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.costly_jobs import CostlyJobs
 from fluxqueue.worker.full_queues import FullQueues
-from fluxqueue.worker.intake import (
-    Taken,
-    past_full_users,
-    reconsider_queues,
-    take_in,
-    why_full,
-)
+from fluxqueue.worker.intake import Taken, past_full_users, reconsider_queues, take_in, why_full
 from fluxqueue.worker.node_planning import NodePlanning
 from fluxqueue.worker.plans import Cycle, Plans
 from fluxqueue.worker.preempting import Preempting
@@ -105,6 +101,7 @@ class CycleRunner:
         self._preempting = Preempting(context, ROLE, term)
         self._pace = BatchPacer(context.clock, lambda: context.client.answer_times.delay_s)
         self._sharing = NodeSharing()
+        self._calendar = Calendar()
         self.nodes = NodePlanning(context.clock)
         """What is known of nodes that were asked for."""
         self._choices: Choices = {}
@@ -123,12 +120,12 @@ class CycleRunner:
         """Return whether a cycle is due although nothing has changed.
 
         It is due for a forecast, because it is time for a victim to be preempted, because a
-        sharing policy gives another part of a node from now on, because nodes are under way, or
-        because a costly job is tried again.
+        sharing policy gives another part of a node from now on, because a reservation begins or
+        ends, because nodes are under way, or because a costly job is tried again.
         """
         now_s = self._context.clock.now_s()
         is_due = self._plans.is_due() or self._preempting.is_due(now_s)
-        is_due |= self._costly.is_due(now_s)
+        is_due |= self._costly.is_due(now_s) or self._calendar.is_due(now_s)
         return is_due or self._sharing.is_due(now_s) or self.nodes.is_due(now_s)
 
     async def run(self) -> None:
@@ -256,6 +253,13 @@ class CycleRunner:
         if self._sharing.rules and await has_news(self._context.database):
             await self._context.database.wake_matcher()
         return found
+
+    async def reservation_figures(self) -> Mapping[str, ReservationFigures] | None:
+        """Return what reservations close now, by their names. None before the first cycle."""
+        async with self._lock:
+            if self._matcher is None:
+                return None
+            return self._calendar.figures(self._matcher.ledger, self._context.clock.now_s())
 
     async def node_needs(self, protect: Protect, starting: Set[str]) -> NodeNeeds | None:
         """Return which nodes autoscalers must leave alone. None if no cycle has run.
@@ -471,26 +475,28 @@ class CycleRunner:
 
     async def _bring_up_to_date(self, tx: Transaction) -> tuple[Matcher, NodeChanges]:
         """Apply the changes to the matcher. Read the rules if a queue has changed."""
-        matcher = self._matcher
+        matcher, now = self._matcher, self._context.clock.now_s()
         if matcher is None:
             matcher = Matcher(ShareLedger(self._levels), self._match_policy)
             self._sharing = NodeSharing()
-            now = self._context.clock.now_s()
             self._rules = await self._read_rules(tx)
             changes = await load_graph(tx, matcher.ledger, self._sharing, now, self._rules)
             self._damaged = {}
-            await self._plans.load(tx, matcher, self._context.clock.now_s())
+            await self._plans.load(tx, matcher, now)
             await try_quarantined_again(tx, __version__)
         else:
             # Before the changes: these may remove the jobs that overran and the lost capacity.
-            self._plans.look(matcher, self._context.clock.now_s())
-            now = self._context.clock.now_s()
+            self._plans.look(matcher, now)
             changes = await take_changes(tx, matcher.ledger, self._sharing, now, self._rules)
             if changes.queues:
                 self._rules = await self._read_rules(tx)
         self._matcher, self._plans.prolonged = matcher, changes.prolonged
         self._damaged = {u: why for u, why in self._damaged.items() if u not in changes.booked}
         self._damaged |= changes.damaged
+        if changes.has_calendar_changed:
+            self._calendar.set_rules(*await read_reservations(tx))
+        if self._calendar.close_nodes(matcher.ledger, now):
+            changes = replace(changes, have_nodes_changed=True)
         return matcher, changes
 
     async def _read_rules(self, tx: Transaction) -> dict[str, QueueRules]:

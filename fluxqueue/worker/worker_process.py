@@ -32,7 +32,13 @@ from fluxqueue.db.task_queue import (
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.process import metrics
 from fluxqueue.process.pacing import SWEEP_S
-from fluxqueue.worker import node_pool_keeping, node_protecting, queue_keeping, sharing_keeping
+from fluxqueue.worker import (
+    calendar_keeping,
+    node_pool_keeping,
+    node_protecting,
+    queue_keeping,
+    sharing_keeping,
+)
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.maintain import MAINTAIN, SWEEP, Maintenance
 from fluxqueue.worker.reconcile_pods import reconcile_workloads
@@ -46,7 +52,16 @@ logger = logging.getLogger(__name__)
 
 LEADING = (
     CYCLE,
-    *(one.LOOP for one in (node_pool_keeping, node_protecting, queue_keeping, sharing_keeping)),
+    *(
+        one.LOOP
+        for one in (
+            calendar_keeping,
+            node_pool_keeping,
+            node_protecting,
+            queue_keeping,
+            sharing_keeping,
+        )
+    ),
 )
 """The loops of the holder of the matcher's role."""
 
@@ -246,6 +261,7 @@ class Worker:
         keepers = (
             queue_keeping.QueueKeeper(context, ROLE, term),
             sharing_keeping.SharingKeeper(context, matcher),
+            calendar_keeping.CalendarKeeper(context, matcher),
             node_pool_keeping.NodePoolKeeper(context, matcher.nodes.changed),
             node_protecting.NodeProtector(context, matcher),
         )

@@ -244,7 +244,7 @@ CREATE TABLE graph_changes (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
     CONSTRAINT pk_graph_changes PRIMARY KEY (id),
-    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'pool', 'cluster'))
+    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'pool', 'reservation', 'cluster'))
 );
 
 CREATE TABLE leadership (
@@ -296,7 +296,7 @@ CREATE TABLE rules (
     fault TEXT,
     record JSONB DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT pk_rules PRIMARY KEY (kind, name),
-    CONSTRAINT ck_rules_kind CHECK (kind IN ('sharing', 'pool'))
+    CONSTRAINT ck_rules_kind CHECK (kind IN ('sharing', 'pool', 'reservation'))
 );
 
 CREATE TABLE node_requests (
@@ -689,8 +689,8 @@ COMMENT ON COLUMN fluxqueues.newcomer_points IS
 COMMENT ON COLUMN fluxqueues.fault IS 'why the last spec seen is not the one in force';
 
 COMMENT ON TABLE rules IS
-    'One row per ResourceSharingPolicy and FluxNodePool: what administrators want of nodes';
-COMMENT ON COLUMN rules.kind IS 'sharing: a ResourceSharingPolicy, pool: a FluxNodePool';
+    'One row per ResourceSharingPolicy, FluxNodePool and FluxReservation: what administrators want of nodes';
+COMMENT ON COLUMN rules.kind IS 'sharing: a ResourceSharingPolicy, pool: a FluxNodePool, reservation: a FluxReservation';
 COMMENT ON COLUMN rules.name IS 'name of the object';
 COMMENT ON COLUMN rules.uid IS 'UID of the object';
 COMMENT ON COLUMN rules.generation IS 'generation of the spec that is in force, or was refused';

@@ -64,6 +64,7 @@ async def test_everything_is_accepted_and_its_hooks_run(place: Place) -> None:
         "fluxjobs",
         "fluxnodepools",
         "fluxqueues",
+        "fluxreservations",
         "placementreviews",
         "resourcesharingpolicies",
     ):

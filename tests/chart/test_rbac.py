@@ -120,6 +120,7 @@ CONTROLLER: set[Rule] = {
     (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "patch", "watch")),
     (FLUX, "fluxqueues", (), ("create", "list", "watch")),
     (FLUX, "resourcesharingpolicies", (), SEES),
+    (FLUX, "fluxreservations", (), SEES),
     (FLUX, "fluxnodepools", (), SEES),
     (FLUX, "placementreviews", (), ("delete", "list", "watch")),
     (FLUX, "placementreviews/status", (), ("patch",)),
@@ -139,6 +140,8 @@ WORKER: set[Rule] = {
     (FLUX, "fluxjobs/status", (), ("patch", "update")),
     (FLUX, "fluxqueues/status", (), ("patch",)),
     (FLUX, "resourcesharingpolicies", (), ("get",)),
+    (FLUX, "fluxreservations", (), ("get",)),
+    (FLUX, "fluxreservations/status", (), ("patch",)),
     (FLUX, "fluxnodepools", (), ("get",)),
     (FLUX, "fluxnodepools/status", (), ("patch",)),
     (FLUX, "resourcesharingpolicies/status", (), ("patch",)),
@@ -294,6 +297,7 @@ DEFINITIONS = (
     "fluxjobs",
     "fluxnodepools",
     "fluxqueues",
+    "fluxreservations",
     "placementreviews",
     "resourcesharingpolicies",
 )
@@ -337,20 +341,20 @@ def test_the_test_may_act_in_its_own_namespace_only() -> None:
     }
 
 
+OF_ADMINISTRATORS = ("fluxnodepools", "fluxqueues", "fluxreservations", "resourcesharingpolicies")
+
+
 def test_people_get_the_rights_that_go_with_what_they_may_already() -> None:
     """Users with edit rights on a namespace steer it there. Priorities and queues take an operator.
     All users may ask, and read what they know the name of."""
     reads = {(FLUX, "placementreviews", (), ("create", "delete", "get"))} | {
         (FLUX, resource, (), ("get", "list", "watch"))
-        for resource in ("fluxjobs", "fluxnodepools", "fluxqueues", "resourcesharingpolicies")
+        for resource in ("fluxjobs", *OF_ADMINISTRATORS)
     }
     steers = {(FLUX, "fluxjobs", (), ("delete", "patch", "update"))}
     operates = {(FLUX, "fluxjobs", (), ("delete", "operate", "patch", "update"))}
     changes = ("create", "delete", "patch", "update")
-    writes = {
-        (FLUX, one, (), changes)
-        for one in ("fluxnodepools", "fluxqueues", "resourcesharingpolicies")
-    }
+    writes = {(FLUX, one, (), changes) for one in OF_ADMINISTRATORS}
     roles = {one["metadata"]["name"]: one for one in render() if one["kind"] == "ClusterRole"}
     for role, of, expected in (
         ("viewer", "view", reads),

@@ -292,11 +292,13 @@ WITHIN: dict[str, str] = {
     "what only administrators make, such as nodes, pools, policies and namespaces": """
         nodepools/cluster/pool_following.py:SAMPLE_MAX fluxjob/levels.py:LEVELS_MAX,LABELS_MAX
         nodepools/pool.py:NODES_MAX,DEVICES_MAX,LEARNED_MAX,NAME_MAX
+        policy/calendar/reservation.py:NODES_MAX,OCCURRENCES_MAX,WHY_MAX,EXCEPT_MAX
         policy/queue_policy.py:RESERVATIONS_MAX policy/sharing/arithmetic.py:PORTIONS_MAX
         policy/sharing/node_grants.py:RULES_MAX,WHY_MAX policy/sharing/rules.py:ORDER_MAX,SAID_MAX
         nodepools/plan/node_protection.py:CHANGES_MAX view/http_server.py:NODES_MAX,NAMESPACES_MAX
         worker/node_pool_keeping.py:SHOWN_MAX nodepools/cluster/own_objects.py:EXCLUDED_MAX
-        worker/sharing_keeping.py:TAINTS_MAX""",
+        worker/sharing_keeping.py:TAINTS_MAX
+        worker/calendar_keeping.py:NAMED_MAX,NODE_LIST_MAX""",
     "tries, steps and connections of a process, which goes on": """
         controller/certificates.py:STEPS_MAX db/retention.py:STEP_MAX db/task_queue.py:POOL_MAX
         kube/client.py:LIST_RESTARTS_MAX kube/connection.py:ATTEMPTS_MAX""",

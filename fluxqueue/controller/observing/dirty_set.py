@@ -30,6 +30,7 @@ class DirtyKind(StrEnum):
     QUEUE = "queue"
     SHARING = "sharing policy"
     NODE_POOL = "node pool"
+    RESERVATION = "reservation"
 
 
 Batch = Mapping[DirtyKind, list[str]]

@@ -1,7 +1,7 @@
 """Cluster-scoped objects with rules as the controller sees them: their specs, and which are valid.
 
-Part of ``watches``. FluxQueues, ResourceSharingPolicies and FluxNodePools are followed this way.
-``flusher`` owns the loop and the transaction. The worker that matches obeys the rows.
+Part of ``watches``. FluxQueues and the kinds of ``RULE_KINDS`` are followed this way. ``flusher``
+owns the loop and the transaction. The worker that matches obeys the rows.
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.informer import Informer, TroubleHandler
-from fluxqueue.kube.resources import FLUX_NODE_POOLS, SHARING_POLICIES, ApiResource
+from fluxqueue.kube.resources import (
+    FLUX_NODE_POOLS,
+    FLUX_RESERVATIONS,
+    SHARING_POLICIES,
+    ApiResource,
+)
 from fluxqueue.nodepools.pool import read_node_pool
+from fluxqueue.policy.calendar.reservation import read_reservation
 from fluxqueue.policy.sharing.rules import read_sharing_rule
 from fluxqueue.workload.objects import Object
 
@@ -163,7 +169,16 @@ POOLS = RuleSpecKind(
     rows=RuleRowKind.POOL,
     read=read_node_pool,
 )
-RULE_KINDS = (SHARING, POOLS)
+RESERVATIONS = RuleSpecKind(
+    resource=FLUX_RESERVATIONS,
+    word="reservation",
+    field="reservation",
+    reason="InvalidReservation",
+    dirty=DirtyKind.RESERVATION,
+    rows=RuleRowKind.RESERVATION,
+    read=read_reservation,
+)
+RULE_KINDS = (SHARING, POOLS, RESERVATIONS)
 
 
 class RuleWatch(SpecWatch[RuleSeen]):

@@ -224,8 +224,8 @@ COMMENT ON COLUMN fluxqueues.newcomer_points IS
 COMMENT ON COLUMN fluxqueues.fault IS 'why the last spec seen is not the one in force';
 
 COMMENT ON TABLE rules IS
-    'One row per ResourceSharingPolicy and FluxNodePool: what administrators want of nodes';
-COMMENT ON COLUMN rules.kind IS 'sharing: a ResourceSharingPolicy, pool: a FluxNodePool';
+    'One row per ResourceSharingPolicy, FluxNodePool and FluxReservation: what administrators want of nodes';
+COMMENT ON COLUMN rules.kind IS 'sharing: a ResourceSharingPolicy, pool: a FluxNodePool, reservation: a FluxReservation';
 COMMENT ON COLUMN rules.name IS 'name of the object';
 COMMENT ON COLUMN rules.uid IS 'UID of the object';
 COMMENT ON COLUMN rules.generation IS 'generation of the spec that is in force, or was refused';

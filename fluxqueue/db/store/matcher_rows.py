@@ -123,6 +123,7 @@ class NodeChanges:
     have_pools_changed: bool = False
     damaged: Mapping[str, str] = field(default_factory=dict)
     prolonged: tuple[str, ...] = ()
+    has_calendar_changed: bool = False
 
 
 async def load_graph(
@@ -147,7 +148,7 @@ async def load_graph(
     slots = await tx.fetch(Q.booked_slots, BookedRow)
     damaged = _book(ledger, slots, rules)
     booked = frozenset(row.uid for row in slots)
-    return NodeChanges(True, _queues_in(changes), booked, True, damaged)
+    return NodeChanges(True, _queues_in(changes), booked, True, damaged, has_calendar_changed=True)
 
 
 def _queues_in(changes: Changes) -> frozenset[str]:
@@ -219,6 +220,7 @@ async def take_changes(
         have_pools_changed,
         damaged,
         prolonged,
+        bool(_keys(changes, RuleRowKind.RESERVATION)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows of cluster-scoped objects with rules of administrators: sharing policies and node pools.
+"""Rows of cluster-scoped objects with rules of administrators.
 
 The controller writes them from what it sees. A cycle reads the rules in force, and the worker reads
 all of them for the status of each object.
@@ -16,6 +16,7 @@ from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
 from fluxqueue.db.store.cluster_rows import tell_matcher
 from fluxqueue.fluxjob.faults import as_text
+from fluxqueue.policy.calendar.reservation import ReservationRule, read_reservation
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class RuleRowKind(StrEnum):
 
     SHARING = "sharing"
     POOL = "pool"
+    RESERVATION = "reservation"
 
 
 async def save_rules(
@@ -80,6 +82,13 @@ async def read_in_force(
         except Exception as error:  # noqa: BLE001  one object must not stop the others
             unreadable[name] = as_text(error)
     return rules, unreadable
+
+
+async def read_reservations(tx: Transaction) -> tuple[list[ReservationRule], dict[str, str]]:
+    """Read the reservations in force, and why some have none here."""
+    return await read_in_force(
+        tx, RuleRowKind.RESERVATION, lambda name, spec, _: read_reservation(name, spec)
+    )
 
 
 async def record(tx: Transaction, kind: RuleRowKind, name: str, found: Mapping[str, Any]) -> None:

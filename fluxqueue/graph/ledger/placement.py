@@ -69,6 +69,21 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Closure:
+    """Nodes that take no work over ``[starts_at, until)``, and by which reservation."""
+
+    name: str
+    nodes: tuple[str, ...]
+    starts_at: int
+    until: int
+
+    @property
+    def placement(self) -> Placement:
+        """Return it as a reservation of whole nodes, without slots."""
+        return Placement((), self.starts_at, self.until, held=self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyOnNode:
     """The sharing policy of a node: its name and its words, and what the node really has."""
 

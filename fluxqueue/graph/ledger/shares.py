@@ -17,7 +17,7 @@ import numpy as np
 
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.graph.arrays import Matrix, Vector
-from fluxqueue.graph.ledger.placement import FOREVER, Others, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, Closure, Others, Placement
 from fluxqueue.graph.ledger.share_table import ShareTable
 from fluxqueue.graph.ledger.timeline import Ends, Hold, Plan, widen
 from fluxqueue.prediction.durations import planned_end
@@ -90,6 +90,10 @@ class ShareLedger(ShareTable):
         """What adds nodes to the cluster. Empty: nothing is known to do so."""
         self.ends = Ends(1)
         self.plan = Plan(1)
+        self.closures: tuple[Closure, ...] = ()
+        """Times at which nodes take no work. They are in every plan."""
+        self._closed: tuple[Placement, ...] = ()
+        self._closed_from: dict[str, list[Closure]] = {}
         self._live: dict[str, Live] = {}
         self._keys_on: defaultdict[int, dict[str, int]] = defaultdict(dict)
         self._time = 0
@@ -332,6 +336,51 @@ class ShareLedger(ShareTable):
         self.plan = Plan(len(self.columns))
         for row in rows:
             self._vacate(row)
+        for closed in self._closed:
+            self.reserve(closed, self._time)
+
+    def close(self, closures: Sequence[Closure]) -> None:
+        """Keep nodes free of work at these times, in place of earlier ones. Clears the plan.
+
+        Work that runs there already goes on.
+        """
+        self.closures = tuple(sorted(closures, key=lambda one: one.starts_at))
+        self._closed = tuple(one.placement for one in self.closures)
+        self._closed_from = {}
+        for closure in self.closures:
+            for node in closure.nodes:
+                self._closed_from.setdefault(node, []).append(closure)
+        self.clear_plan()
+
+    def first_closure(self, nodes: Iterable[str], start: int, until: int) -> Closure | None:
+        """Return the first closure of one of ``nodes`` that work over this time would meet."""
+        met = (
+            one
+            for node in nodes
+            for one in self._closed_from.get(node, ())
+            if one.starts_at < until and one.until > start
+        )
+        return min(met, key=lambda one: one.starts_at, default=None)
+
+    def closing(self, start: int, until: int) -> tuple[str, ...]:
+        """Return the nodes that work over this time must not use."""
+        met = (one for one in self.closures if one.starts_at < until and one.until > start)
+        return tuple(dict.fromkeys(node for one in met for node in one.nodes))
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Inside the context, work is planned as if no node was closed. Nothing may be booked."""
+        kept = self.plan
+        self.plan = Plan(len(self.columns))
+        closed = {id(one) for one in self._closed}
+        for one in kept.placements:
+            if id(one) not in closed:
+                self.reserve(one, self._time)
+        try:
+            yield
+        finally:
+            self.plan = kept
+            self.plan.widen(len(self.columns))  # new resources may have been added inside
 
     def reserve(self, placement: Placement, now: int) -> None:
         """Hold ``placement`` in the plan of this cycle, so that later matches cannot delay it."""

@@ -93,6 +93,7 @@ def test_it_carries_our_definitions(installation: Installation, tmp_path: Path) 
             "fluxjobs",
             "fluxnodepools",
             "fluxqueues",
+            "fluxreservations",
             "placementreviews",
             "resourcesharingpolicies",
         )

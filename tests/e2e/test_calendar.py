@@ -1,0 +1,145 @@
+"""FluxReservations as administrators apply them, while Jobs of users run and wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest_asyncio
+
+from fluxqueue.errors import NotFound
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import EVENTS, FLUX_RESERVATIONS, NODES
+from tests.support.e2e.objects import FOR_EVER, Obj, job
+from tests.support.e2e.space import WAITING, Space
+from tests.support.waiting import eventually, until
+
+NODE = "single"
+"""A node of the world with a pool of its own."""
+
+
+class Reservations:
+    """Reservations of one test for one node, removed after it."""
+
+    def __init__(self, space: Space) -> None:
+        self.space, self.names = space, list[str]()
+
+    async def make(self, in_s: int, **schedule: Any) -> str:
+        """Create one that begins in a while, by the clock of this machine."""
+        name = f"{self.space.name}-{len(self.names)}"
+        start = datetime.fromtimestamp(int(time.time()) + in_s, UTC).replace(tzinfo=None)
+        spec = {"nodes": [NODE], "schedule": {"start": start.isoformat(), **schedule}}
+        body = {
+            "apiVersion": FLUX_RESERVATIONS.api_version,
+            "kind": FLUX_RESERVATIONS.kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        await self.space.client.create(FLUX_RESERVATIONS, None, body)
+        self.names.append(name)
+        return name
+
+    async def status(self, name: str) -> Obj:
+        found = (await self.space.client.get(FLUX_RESERVATIONS, None, name)).get("status") or {}
+        conditions = {one["type"]: one["status"] for one in found.get("conditions") or ()}
+        return {**found, **conditions}
+
+    async def until(self, name: str, **wanted: Any) -> Obj:
+        """Wait until its status has these values."""
+        what = f"reservation {name} with {wanted}"
+        return await until(
+            lambda: self.status(name), lambda told: wanted.items() <= told.items(), what
+        )
+
+    async def remove(self) -> None:
+        for name in self.names:
+            with suppress(NotFound):
+                await self.space.client.delete(FLUX_RESERVATIONS, None, name)
+
+        async def are_gone() -> bool:
+            sql = "SELECT name FROM rules WHERE name = ANY(CAST(:names AS text[]))"
+            return not await self.space.world.rows(sql, names=self.names)
+
+        await eventually(are_gone, "no reservation is left")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def reservations(space: Space) -> AsyncIterator[Reservations]:
+    """Reservations of the test's own."""
+    made = Reservations(space)
+    yield made
+    await made.remove()
+
+
+async def _reason(space: Space, name: str) -> str:
+    found = await space.fluxjob(name)
+    return str((found or {}).get("status", {}).get("reason") or "")
+
+
+async def test_a_maintenance_lets_short_work_in_and_keeps_long_work_out(
+    space: Space, reservations: Reservations
+) -> None:
+    """A Job that ends before it starts. One without a limit waits, and starts once it is gone."""
+    name = await reservations.make(600, duration="4h")
+    await reservations.until(name, nodes=1, nodeList=NODE, Active="False", jobs=0)
+    await space.create(job("endless", pool=NODE))
+    await space.create(job("long", pool=NODE, wishes={"duration": "11m"}))
+    await space.create(job("short", pool=NODE, wishes={"duration": "2m"}))
+    await space.until_job("short")
+    words = f"would run into maintenance {name} on {NODE}"
+    for waiting in ("endless", "long"):
+        await eventually(lambda at=waiting: _says(space, at, words), f"{waiting} says why")
+        found = await space.fluxjob(waiting)
+        assert found is not None
+        assert found["status"]["state"] in WAITING
+        assert found["status"]["expectedStart"] >= (await reservations.status(name))["end"]
+    await space.client.delete(FLUX_RESERVATIONS, None, name)
+    await space.until_all_complete(["endless", "long"])
+
+
+async def _says(space: Space, name: str, words: str) -> bool:
+    return words in await _reason(space, name)
+
+
+async def test_it_ends_no_job_and_says_when_the_node_is_empty(
+    space: Space, reservations: Reservations
+) -> None:
+    """What began before it was made goes on. Nothing joins it. Its end opens the node again."""
+    await space.create(job("before", pool=NODE, run=FOR_EVER))
+    await space.until_state("before", "Running")
+    name = await reservations.make(0, duration="1h")
+    found = await reservations.until(name, Active="True", Empty="False", jobs=1)
+    assert found["jobNames"] == [f"{space.name}/before"]
+    await space.create(job("late", pool=NODE, wishes={"duration": "1m"}))
+    words = f"in maintenance {name} until"
+    await eventually(lambda: _says(space, "late", words), "it says why it waits")
+    await space.finish("before")
+    await reservations.until(name, Active="True", Empty="True", jobs=0)
+    start = datetime.fromtimestamp(int(time.time()) - 7200, UTC).replace(tzinfo=None)
+    over = {"spec": {"schedule": {"start": start.isoformat()}}}
+    await space.client.patch(FLUX_RESERVATIONS, None, name, over, kind=PatchKind.MERGE)
+    await reservations.until(name, Planned="False")
+    await space.until_job("late")
+
+
+async def test_a_spec_that_only_the_controller_can_judge_is_refused_with_an_event(
+    space: Space, reservations: Reservations
+) -> None:
+    """A zone that does not exist: its former spec stays in force, and an Event says why."""
+    name = await reservations.make(600, duration="1h")
+    await reservations.until(name, Valid="True")
+    wrong = {"spec": {"schedule": {"timeZone": "Europe/Atlantis"}}}
+    await space.client.patch(FLUX_RESERVATIONS, None, name, wrong, kind=PatchKind.MERGE)
+    await reservations.until(name, Valid="False", nodes=1)
+    found = await space.client.get(FLUX_RESERVATIONS, None, name)
+    uid = found["metadata"]["uid"]
+
+    async def is_told() -> bool:
+        events = (await space.client.list(EVENTS, field_selector=f"involvedObject.uid={uid}")).items
+        return any("Europe/Atlantis" in one["message"] for one in events)
+
+    await eventually(is_told, "an Event names the zone")
+    assert (await space.client.get(NODES, None, NODE))["spec"].get("unschedulable") is None
