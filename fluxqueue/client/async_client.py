@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from fluxqueue.client.batch.job_options import JobOptions
+from fluxqueue.client.batch.pod_connections import create_job
 from fluxqueue.client.explanation import Explanation, read_explanation
 from fluxqueue.client.fluxjob_lists import find, parse_states, read_line, turn
 from fluxqueue.client.follower import FluxJobFollower
@@ -35,7 +36,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.kube import placement_reviews
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_config
-from fluxqueue.kube.resources import FLUXQUEUES
+from fluxqueue.kube.resources import FLUXQUEUES, JOBS
 from fluxqueue.kube.steer import FIELD_MANAGER
 from fluxqueue.kube.transport import Transport
 from fluxqueue.kube.workload_resource import resource_of
@@ -174,10 +175,7 @@ class AsyncClient:
         """
         body = body_of(work, args, kwargs or {}, options)
         with in_words():
-            await self._client.create(
-                resource_of(body["kind"]), self.namespace, body, dry_run=True,
-                field_manager=FIELD_MANAGER,
-            )  # fmt: skip
+            await self._create(self.namespace, body, dry_run=True)
             return await self._ask(question_of(body))
 
     async def create(self, body: Mapping[str, Any]) -> AsyncJobHandle:
@@ -192,10 +190,7 @@ class AsyncClient:
             # The FluxJob can come before the answer does.
             followed = await follower.follow(fluxjob)
             try:
-                made = await self._client.create(
-                    resource_of(body["kind"]), namespace, {**body, "metadata": named},
-                    field_manager=FIELD_MANAGER,
-                )  # fmt: skip
+                made = await self._create(namespace, {**body, "metadata": named})
             except BaseException:
                 follower.forget(followed)
                 raise
@@ -204,6 +199,17 @@ class AsyncClient:
             HandleSurroundings(self._client, follower), followed, namespace=namespace,
             kind=body["kind"], name=named["name"], uid=made["metadata"]["uid"],
         )  # fmt: skip
+
+    async def _create(
+        self, namespace: str, body: dict[str, Any], *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        if body["kind"] == JOBS.kind:
+            return await create_job(
+                self._client, namespace, body, field_manager=FIELD_MANAGER, dry_run=dry_run
+            )
+        return await self._client.create(
+            resource_of(body["kind"]), namespace, body, field_manager=FIELD_MANAGER, dry_run=dry_run
+        )
 
     # -- looking ---------------------------------------------------------------------------------
 

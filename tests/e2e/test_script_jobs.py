@@ -15,11 +15,13 @@ from tests.support.e2e.objects import FOR_EVER, NOTE, QUICK, Obj
 from tests.support.e2e.space import Space
 
 
-def of_script(name: str, *lines: str, run: dict[str, str] | None = None) -> Obj:
+def of_script(
+    name: str, *lines: str, run: dict[str, str] | None = None, is_each_pod: bool = False
+) -> Obj:
     """The Job of a script, on the pool of small nodes, with a simulated run time."""
     text = "\n".join(["#!/bin/sh", f"#SBATCH -J {name}", *(f"#SBATCH {one}" for one in lines), "x"])
     now = datetime(2030, 1, 1)  # noqa: DTZ001
-    request = translate(read_script(text, "s.sh"), SiteNames(), now)
+    request = translate(read_script(text, "s.sh"), SiteNames(), now, is_each_pod=is_each_pod)
     job = manifest_of(request)
     template = job["spec"]["template"]
     template["metadata"] = {
@@ -32,19 +34,21 @@ def of_script(name: str, *lines: str, run: dict[str, str] | None = None) -> Obj:
 
 @pytest.mark.cases_long("other shapes")
 @pytest.mark.parametrize(
-    ("lines", "expected"),
+    ("lines", "is_each_pod", "expected"),
     [
-        (("-N 2", "-n 6"), [3, 3]),
-        (("-n 6", "-N 2"), [3, 3]),
-        (("-N 2 -n 5",), [2, 3]),
-        (("-N 2 --mem=0",), [1, 1]),
+        (("-N 2", "-n 6"), True, [3, 3]),
+        (("-n 6", "-N 2"), True, [3, 3]),
+        (("-N 2 -n 5",), True, [2, 3]),
+        (("-N 2 -n 5",), False, [1, 1]),
+        (("-N 2 --mem=0",), False, [1, 1]),
     ],
 )
 async def test_pods_stand_on_so_many_nodes(
-    space: Space, lines: tuple[str, ...], expected: list[int]
+    space: Space, lines: tuple[str, ...], is_each_pod: bool, expected: list[int]
 ) -> None:
     """In any order of the lines, and in unequal numbers."""
-    await space.create(of_script("shape", *lines, run=dict(FOR_EVER)))
+    job = of_script("shape", *lines, run=dict(FOR_EVER), is_each_pod=is_each_pod)
+    await space.create(job)
     pods = await space.until_running("shape", sum(expected))
     found = Counter(pod["spec"]["nodeName"] for pod in pods)
     assert sorted(found.values()) == expected

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
+from fluxqueue.client.batch.batch_step import RUN, command_of, environment_of
 from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
 from fluxqueue.client.batch.script_request import ScriptRequest, translate, with_options
@@ -48,7 +51,7 @@ def sbatch(options: str) -> ScriptRequest:
 
 
 def once(options: str, body: str = "srun app", mark: str = "#SBATCH") -> ScriptRequest:
-    """A script that runs once, if its tasks fit one node."""
+    """A script that runs once."""
     lines = (f"{mark} {line.strip()}" for line in options.split(";") if line.strip())
     return translate(read_script("\n".join(["#!/bin/bash", *lines, body]), "job.sh"), SITE, NOW)
 
@@ -60,6 +63,27 @@ def manifest(request: ScriptRequest) -> Obj:
     found = manifest_of(replace(request, name=request.name or "x", image="busybox"))
     found["metadata"] |= {"namespace": "default", "uid": "1"}
     return found
+
+
+def command(request: ScriptRequest, folder: Path, program: str, shell: str) -> list[str]:
+    """The command of the container, to run here. ``program`` replaces the script."""
+    words = [one.replace(RUN, str(folder)) for one in command_of(request)]
+    if program:
+        start = f"PATH={folder}:$PATH\n{program}"
+        words = [*words[:4], *([shell, "sh"] if shell == "busybox" else [shell]), "-c", start]
+    return words
+
+
+def environment(request: ScriptRequest, folder: Path, **more: str) -> dict[str, str]:
+    """The variables of the container, as the kubelet makes them."""
+    fields = {"labels['fluxqueue/jobid']": "17", "annotations['batch.kubernetes": "0"}
+    found = {}
+    for one in environment_of(request):
+        path = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+        known = [value for key, value in fields.items() if path.startswith(f"metadata.{key}")]
+        found[one["name"]] = one["value"].replace("$$", "$") if "value" in one else known[0]
+    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+    return kept | {"FLUXQUEUE_RUN": str(folder)} | found | more
 
 
 def shape(request: ScriptRequest) -> str:

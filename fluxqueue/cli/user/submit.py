@@ -148,12 +148,16 @@ async def _submit(
     attaches: bool,
     timeout: str,
 ) -> int:
-    from fluxqueue.kube.resources import JOBS
+    from fluxqueue.client.batch.pod_connections import create_job
     from fluxqueue.workload.annotations import parse_duration
 
     limit = float(parse_duration(timeout, "--timeout")) if timeout else None
-    made = await cluster.client.create(
-        JOBS, cluster.one_namespace, manifest, dry_run=dry_run, field_manager="kubectl-fluxqueue"
+    made = await create_job(
+        cluster.client,
+        cluster.one_namespace,
+        manifest,
+        field_manager="kubectl-fluxqueue",
+        dry_run=dry_run,
     )
     _tell(made, output, dry_run)
     if dry_run and output == "table":

@@ -2,7 +2,7 @@
 
 ``job_of_script`` calls it. Pure. A few lines of shell come before the script, so its image needs
 /bin/sh. A script that runs once starts its tasks by ``srun.sh``, which stands in the pod as srun,
-scontrol and flux.
+scontrol and flux. On several nodes it runs in the first pod, and ``agent.sh`` in the others.
 """
 
 from __future__ import annotations
@@ -37,13 +37,26 @@ IN_POD = {
     "pbs": ('export PBS_O_WORKDIR="$PWD" PBS_O_HOST="$here" PBS_NODEFILE="$run/nodes"'),
     "lsf": (
         'export LS_SUBCWD="$PWD" LSB_JOBINDEX="${SLURM_ARRAY_TASK_ID:-0}"'
-        ' LSB_MCPU_HOSTS="$here $LSB_DJOB_NUMPROC" LSB_DJOB_HOSTFILE="$run/nodes"'
+        ' LSB_MCPU_HOSTS="${counts# }" LSB_DJOB_HOSTFILE="$run/nodes"'
         ' LSB_HOSTS="$(echo $(cat "$run/nodes"))"'
     ),
 }
 """The variables that are known in the pod, by the system."""
-ON_ONE_NODE = 'export SLURM_JOB_NODELIST="$here" SLURM_NODELIST="$here" SLURM_NODEID=0'
-_NODE_FILE = 'i=0; while [ $i -lt {tasks} ]; do echo "$here"; i=$((i + 1)); done >"$run/nodes"'
+NODE_LIST = 'export SLURM_JOB_NODELIST="$hosts" SLURM_NODELIST="$hosts"'
+_HERE = "here=$(uname -n) hosts=$(uname -n)"
+_HOSTS = """\
+i=0 hosts=
+while [ $i -lt {nodes} ]; do hosts=$hosts${{hosts:+,}}{name}-$i.{service} i=$((i + 1)); done
+here={name}-${{JOB_COMPLETION_INDEX:-0}}.{service}"""
+"""The host names of an Indexed Job's pods under a Service."""
+_NODE_FILE = """\
+i=0 counts= IFS=,
+for host in $hosts; do
+n=$(({each} + (i < {more} ? 1 : 0))) i=$((i + 1))
+counts="$counts $host $n"
+while [ $n -gt 0 ]; do echo "$host"; n=$((n - 1)); done
+done >"$run/nodes"
+unset IFS"""
 _OF_TASK = {
     "slurm": (
         f"SLURM_JOB_ID=$((SLURM_ARRAY_JOB_ID * {ARRAY_STRIDE} + SLURM_ARRAY_TASK_ID));"
@@ -59,6 +72,14 @@ ln -sf srun "$run/scontrol"
 ln -sf srun "$run/flux"
 export PATH="$run:$PATH" FLUXQUEUE_RUN="$run"
 export FLUXQUEUE_TASKS={tasks} FLUXQUEUE_CPUS="{cpus}\""""
+_CONNECT = """\
+cat >"$run/agent" <<'END_OF_AGENT'
+{agent}END_OF_AGENT
+for name in rsh part signal; do ln -sf srun "$run/$name"; done
+export FLUXQUEUE_NODES={nodes} FLUXQUEUE_NODE="${{JOB_COMPLETION_INDEX:-0}}"
+export FLUXQUEUE_HOSTS="$hosts"
+[ "$FLUXQUEUE_NODE" = 0 ] || exec "$run/busybox" sh "$run/agent" join
+"$run/busybox" sh "$run/agent" serve"""
 _SIGNALLED = """\
 trap '{send}; again=1' TERM
 "$@" &
@@ -69,9 +90,11 @@ again=
 wait "$script"
 now=$?
 [ "$now" = 127 ] && [ "${{code:-143}}" != 143 ] || code=$now
-[ "$again" ] || exit "$code"
-done"""
+[ "$again" ] || break
+done
+{leave}exit "$code\""""
 """A signal interrupts ``wait`` (143), or comes as it returns. Then the process is gone (127)."""
+_LEAVE = '"$run/busybox" sh "$run/agent" end "$code"\n'
 _TO_SCRIPT = 'kill -s {signal} "$script"'
 _TO_STEPS = (
     'for step in "$run"/steps/*; do read -r srun cpus <"$step" && kill -s {signal} "$srun";'
@@ -82,8 +105,8 @@ _JOBID = {"slurm": ("SLURM_JOB_ID", "SLURM_JOBID"), "pbs": ("PBS_JOBID",), "lsf"
 
 
 @cache
-def _srun() -> str:
-    return (files("fluxqueue.client.batch") / "srun.sh").read_text(encoding="utf-8")
+def _program(name: str) -> str:
+    return (files("fluxqueue.client.batch") / name).read_text(encoding="utf-8")
 
 
 def uses_steps(request: ScriptRequest) -> bool:
@@ -105,9 +128,12 @@ def command_of(request: ScriptRequest) -> tuple[str, ...]:
     lines = [*_index(request), *_begin(request)]
     if not lines and not request.signal:
         return request.command
-    if request.signal:
-        send = _TO_STEPS if request.is_for_steps else _TO_SCRIPT
-        lines.append(_SIGNALLED.format(send=send.format(signal=request.signal)))
+    if request.signal or request.layout.has_agents:
+        send = (_TO_STEPS if request.is_for_steps else _TO_SCRIPT).format(
+            signal=request.signal or "TERM"
+        )
+        leave = _LEAVE if request.layout.has_agents else ""
+        lines.append(_SIGNALLED.format(send=send, leave=leave))
     else:
         lines.append('exec "$@"')
     command = request.command
@@ -132,24 +158,29 @@ def _begin(request: ScriptRequest) -> list[str]:
     """Return the lines before a script of a batch system."""
     if not request.is_script or (not request.system and not request.signal):
         return []
-    lines = [f"run=${{FLUXQUEUE_RUN:-{RUN}}}", "here=$(uname -n)"]
-    is_one = request.layout.pods == 1
+    layout = request.layout
+    is_one = layout.pods == 1
+    names = {"nodes": layout.nodes, "name": request.name, "service": request.service}
+    hosts = _HOSTS.format(**names) if layout.has_agents else _HERE
+    lines = [f"run=${{FLUXQUEUE_RUN:-{RUN}}}", hosts]
     if request.system in {"pbs", "lsf"}:
-        lines.append(_NODE_FILE.format(tasks=request.layout.tasks if is_one else 1))
+        each, more = divmod(layout.tasks, layout.pods)
+        lines.append(_NODE_FILE.format(each=each, more=more))
     for name, value in variables_of(request).items():
         if value.startswith("$("):
             lines.append(f'export {name}="{value}"')
     if request.system in IN_POD:
         lines.append(IN_POD[request.system])
-    if request.system == "slurm" and is_one:
-        lines.append(ON_ONE_NODE)
+    if request.system == "slurm" and (is_one or layout.has_agents):
+        lines.append(NODE_LIST)
     if request.array:
         lines.append(_OF_TASK.get(request.system, ""))
     if uses_steps(request):
         cpus = OF_NODE if request.is_exclusive else cpus_of(request)
-        tasks = request.layout.tasks
-        lines.append(_INSTALL.format(srun=_srun(), tasks=tasks, cpus=cpus))
-        if not is_one:
+        lines.append(_INSTALL.format(srun=_program("srun.sh"), tasks=layout.tasks, cpus=cpus))
+        if layout.has_agents:
+            lines.append(_CONNECT.format(agent=_program("agent.sh"), nodes=layout.nodes))
+        elif not is_one:
             lines.append("export FLUXQUEUE_EACH_POD=1")
     return lines
 
@@ -169,9 +200,12 @@ def environment_of(request: ScriptRequest) -> list[dict[str, Any]]:
     if request.system == "slurm":
         if array:
             found.append({"name": "SLURM_ARRAY_JOB_ID", **jobid})
-        is_one = request.layout.pods == 1
-        found.append({"name": "SLURM_PROCID", **({"value": "0"} if is_one else index)})
-        if not is_one and request.layout.nodes == request.layout.pods:
+        layout = request.layout
+        is_first = layout.pods == 1 or layout.is_once
+        found.append({"name": "SLURM_PROCID", **({"value": "0"} if is_first else index)})
+        if layout.pods == 1:
+            found.append({"name": "SLURM_NODEID", "value": "0"})
+        elif layout.nodes == layout.pods:
             found.append({"name": "SLURM_NODEID", **index})
     fixed = ((name, one) for name, one in variables_of(request).items() if not one.startswith("$("))
     return [*found, *({"name": name, "value": value.replace("$", "$$")} for name, value in fixed)]
@@ -185,5 +219,5 @@ def of_pod(part: str, key: str) -> dict[str, Any]:
 def names_set(request: ScriptRequest) -> frozenset[str]:
     """Return the names of all variables that the script finds."""
     names = {one["name"] for one in environment_of(request)} | variables_of(request).keys()
-    lines = [*_index(request), *(one for one in _begin(request) if "END_OF_SRUN" not in one)]
+    lines = [*_index(request), *(one for one in _begin(request) if "END_OF_" not in one)]
     return frozenset(names.union(*(re.findall(r"\b([A-Z][A-Z0-9_]+)=", one) for one in lines)))

@@ -64,7 +64,8 @@ def _slurm(request: ScriptRequest) -> dict[str, str]:
         "SLURM_JOB_PARTITION": request.queue or DEFAULT_QUEUE,
         "SLURM_NODE_ALIASES": "(null)",
     }
-    if layout.pods > 1 or said.keys() & {"ntasks", "ntasks-per-node"}:
+    is_each_pod = layout.pods > 1 and not layout.is_once
+    if is_each_pod or said.keys() & {"ntasks", "ntasks-per-node"}:
         found |= dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(layout.tasks))
     if nodes:
         found |= dict.fromkeys(("SLURM_JOB_NUM_NODES", "SLURM_NNODES"), str(nodes))

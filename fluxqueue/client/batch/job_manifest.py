@@ -150,6 +150,8 @@ def job_manifest(request: ScriptRequest) -> dict[str, Any]:
     """
     from fluxqueue.client.batch.job_of_script import manifest_of
 
+    if request.layout.has_agents:
+        request = replace(request, service=f"steps-{secrets.token_hex(4)}")
     if not request.image:
         raise InvalidInput(
             "no image given",

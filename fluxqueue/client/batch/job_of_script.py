@@ -18,6 +18,7 @@ from fluxqueue.client.batch.batch_step import (
     needs_folder,
 )
 from fluxqueue.client.batch.node_choice import ANYWHERE, Alternatives
+from fluxqueue.client.batch.pod_connections import connect
 from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import SWEEP_PODS_USUAL
@@ -32,6 +33,8 @@ def manifest_of(request: ScriptRequest) -> dict[str, Any]:
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container(request)]}
     if needs_folder(request):
         pod["volumes"] = [{"name": VOLUME, "emptyDir": {}}]
+    if request.layout.has_agents:
+        connect(pod, request)
     if request.grace_s:
         pod["terminationGracePeriodSeconds"] = request.grace_s
     if request.nodes_allowed != ANYWHERE:
@@ -82,13 +85,15 @@ def _shape(request: ScriptRequest) -> dict[str, str]:
 
 
 def _jobspec(request: ScriptRequest) -> str:
-    """Return the nodes and their slots. Nodes that stand side by side are different ones."""
+    """Return the nodes and their slots, one for each pod. The nodes are different ones."""
     cpu_m = math.ceil(parse_quantity(request.cpus, where="cpu") * 1000)
     pools: list[dict[str, Any]] = [{"type": "cpu", "count": cpu_m, "unit": "m"}]
     if request.takes_node_memory:
         pools.append({"type": "memory", "count": 1, "unit": "MiB", "exclusive": True})
     layout = request.layout
-    parts = ((1, 1),) if layout.pods == 1 else layout.parts or ((layout.pods, 1),)
+    parts = layout.parts
+    if layout.pods == 1 or layout.is_once or not parts:
+        parts = ((layout.pods, 1),)
     nodes = [
         {
             "type": "node",

@@ -32,11 +32,16 @@ def notes_on(request: ScriptRequest) -> list[str]:
 
 def _notes(request: ScriptRequest) -> Iterator[str]:
     layout = request.layout
-    if layout.is_one_pod and layout.tasks > 1:
-        start = {"flux": "flux run"}.get(request.system, "srun")
-        yield f"runs once, in one pod for {layout.tasks} tasks. {start} starts them (or --each-pod)"
+    nodes, tasks = layout.nodes, layout.tasks
+    start = {"flux": "flux run"}.get(request.system, "srun")
+    if layout.has_agents:
+        yield f"runs once, on the first of {nodes} nodes. {start} reaches all (or --each-pod)"
+        if tasks % nodes:
+            yield f"keeps {request.cpus} cpus on each node, because its pods are alike"
+    elif layout.is_once and tasks > 1:
+        yield f"runs once, in one pod for {tasks} tasks. {start} starts them (or --each-pod)"
     elif layout.pods > 1:
-        why = "" if layout.nodes < 2 else f" on {layout.nodes} nodes"
+        why = "" if nodes < 2 else f" on {nodes} nodes"
         yield f"runs in each of its {layout.pods} pods{why}, as if srun had started it"
     if request.system == "slurm":
         yield from _of_slurm(request)
@@ -55,7 +60,8 @@ def _notes(request: ScriptRequest) -> Iterator[str]:
 def _of_slurm(request: ScriptRequest) -> Iterator[str]:
     """Tell where Slurm itself would do something else."""
     said = request.script.said
-    if "gpus" in said and request.layout.is_one_pod and sum(request.devices.values()) > 1:
+    is_one_pod = request.layout.is_once and request.layout.pods == 1
+    if "gpus" in said and is_one_pod and sum(request.devices.values()) > 1:
         yield "takes all its GPUs from one node. With --nodes they come from several"
     if said and not (said.keys() & _NO_MEMORY or request.memory or request.is_exclusive):
         yield "asks for no memory, so none is kept for it: add --mem"

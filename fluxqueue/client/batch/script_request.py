@@ -31,6 +31,7 @@ from fluxqueue.client.batch.node_choice import (
     of_requires,
     unknown_name,
 )
+from fluxqueue.client.batch.refused_steps import refuse_steps
 from fluxqueue.client.batch.script import Said, Script, WholeHeader
 from fluxqueue.client.batch.script_resources import cpus_of, devices_of, memory_of
 from fluxqueue.client.batch.site_names import GPU, SiteNames
@@ -57,7 +58,9 @@ class ScriptRequest:
     ``cpus``, ``memory``, ``devices``: of each pod. ``takes_node_memory``: the pod gets all memory
     of its node. ``array``: the indexes of an array, and ``array_limit`` how many of them run at
     once. ``signal``: what the script gets in place of TERM, and ``is_for_steps`` whether only what
-    ``srun`` started gets it. ``script``: what it was translated from.
+    ``srun`` started gets it. ``script``: what it was translated from. ``busybox``: the image that
+    brings the connections between several pods, and ``service`` the name by which these find each
+    other.
     """
 
     name: str = ""
@@ -90,6 +93,8 @@ class ScriptRequest:
     array_limit: int = 0
     environment: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    busybox: str = ""
+    service: str = ""
     script: Script = field(default_factory=lambda: Script(()))
 
     @property
@@ -108,8 +113,8 @@ def translate(
 ) -> ScriptRequest:
     """Return the request of a script, or of a command, which runs in each of its pods.
 
-    A script runs once if its tasks fit one node, and starts them itself. ``is_each_pod``: it runs
-    in a pod for each task. None: as the site has it.
+    A script runs once, and starts its tasks itself. ``is_each_pod``: it runs in a pod for each
+    task. None: as the site has it.
 
     Raises
     ------
@@ -136,11 +141,14 @@ def translate(
         restarts_on_loss=_restarts(asked, script.system),
         waits=asked.has("wait"),
         environment=_environment(asked),
+        busybox=site.busybox,
     )
     request = _with_turn(request, asked, site)
     is_once = request.is_script and not (site.is_each_pod if is_each_pod is None else is_each_pod)
     request = _with_shape(request, asked, site, where, is_once=is_once)
     request = _with_array(request, asked)
+    if is_once:
+        refuse_steps(script.text, request.layout)
     return _with_signal(request, asked)
 
 
@@ -196,14 +204,14 @@ def _with_shape(
     is_exclusive = _is_exclusive(asked)
     allowed, listed = _nodes_allowed(asked, site)
     layout = _layout(asked, listed, where)
-    if is_once and layout.nodes < 2:
-        layout = replace(layout, nodes=1, is_one_pod=True)
+    if is_once:
+        layout = replace(layout, nodes=max(1, layout.nodes), is_once=True)
     devices, more = devices_of(asked, layout, site)
     gpus = devices.get(GPU, 0)
     cpus = cpus_of(asked, layout, gpus)
     memory, is_whole = memory_of(asked, layout, cpus, gpus, is_exclusive=is_exclusive)
     ratio = asked.last("ntasks-per-gpu")
-    if ratio and gpus != 1 and not layout.is_one_pod:
+    if ratio and gpus != 1 and not layout.is_once:
         raise InvalidInput(
             f"--ntasks-per-gpu={ratio.value} does not give each task one GPU",
             where=ratio.where,

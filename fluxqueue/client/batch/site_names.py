@@ -9,6 +9,7 @@ file lacks is refused. The file is YAML:
     qos: {high: {priority: 100}, debug: {queue: debug}}
     ignore: [hint, uenv]
     body: each-pod
+    busybox: registry.example.com/busybox:1.37-musl
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from fluxqueue.errors import InvalidInput
 VARIABLE = "FLUXQUEUE_DIRECTIVES"
 DEFAULT_FILE = "/etc/fluxqueue/directives.yaml"
 GPU = "nvidia.com/gpu"
-_KEYS = ("constraints", "gres", "qos", "ignore", "body")
+BUSYBOX = "busybox:1.37-musl"
+"""The default image with a static busybox."""
+_KEYS = ("constraints", "gres", "qos", "ignore", "body", "busybox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class SiteNames:
     """What a site defines. ``source`` is the file, for messages.
 
     ``ignore``: options that are left out of every script. ``is_each_pod``: scripts run in a pod for
-    each task, unless they are submitted otherwise.
+    each task, unless they are submitted otherwise. ``busybox``: an image with a static one, which
+    connects the pods of a script.
     """
 
     constraints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -56,6 +60,7 @@ class SiteNames:
     qos: Mapping[str, Qos] = field(default_factory=dict)
     ignore: frozenset[str] = frozenset()
     is_each_pod: bool = False
+    busybox: str = BUSYBOX
     source: str = DEFAULT_FILE
 
 
@@ -120,6 +125,7 @@ def read_site_names(text: str, source: str) -> SiteNames:
         },
         ignore=frozenset(one.lstrip("-") for one in ignore),
         is_each_pod=body == "each-pod",
+        busybox=str(top.get("busybox") or BUSYBOX),
         source=source,
     )
 

@@ -20,33 +20,39 @@ NODES_MAX = 100_000
 class TaskLayout:
     """``tasks`` on ``nodes`` different nodes. 0 nodes: on any number of nodes.
 
-    ``is_one_pod``: all tasks run in one pod, which starts them itself. Otherwise each is a pod.
+    ``is_once``: the tasks of a node share a pod, and the script starts them. Otherwise each is a
+    pod, and the script runs in each of them.
     """
 
     tasks: int
     nodes: int = 0
-    is_one_pod: bool = False
+    is_once: bool = False
 
     @property
     def pods(self) -> int:
         """Return the number of pods."""
-        return 1 if self.is_one_pod else self.tasks
+        return max(1, self.nodes) if self.is_once else self.tasks
 
     @property
     def tasks_in_pod(self) -> int:
-        """Return the number of tasks of each pod."""
-        return self.tasks if self.is_one_pod else 1
+        """Return the number of tasks of the fullest pod."""
+        return -(-self.tasks // self.pods)
+
+    @property
+    def has_agents(self) -> bool:
+        """Return whether the script runs in the first of several pods, and agents in the others."""
+        return self.is_once and self.pods > 1
 
     @property
     def most_per_node(self) -> int:
         """Return the number of pods on the fullest node, or 0 if that is open."""
-        if self.pods == 1:
+        if self.pods == 1 or self.is_once:
             return 1
         return -(-self.tasks // self.nodes) if self.nodes else 0
 
     @property
     def parts(self) -> tuple[tuple[int, int], ...]:
-        """Return pairs of a number of nodes and the pods on each, the fuller nodes first."""
+        """Return pairs of a number of nodes and the tasks on each, the fuller nodes first."""
         if not self.nodes:
             return ()
         each, more = divmod(self.tasks, self.nodes)
@@ -136,7 +142,7 @@ def device_share_of_node(count: int, layout: TaskLayout, what: str, where: str) 
         The number of pods on each node is open, or the devices cannot be shared out evenly.
     """
     pods = _per_node(layout, what, where)
-    if layout.pods > 1 and layout.tasks % layout.nodes:
+    if layout.pods > 1 and not layout.is_once and layout.tasks % layout.nodes:
         raise InvalidInput(
             f"{layout.tasks} tasks on {layout.nodes} nodes are not the same number on each, so"
             f" {count} devices of a node cannot be shared out",

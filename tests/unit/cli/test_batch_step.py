@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -15,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.client.batch.batch_step import RUN, command_of, environment_of
+from fluxqueue.client.batch.batch_step import RUN, environment_of
 from fluxqueue.client.batch.job_manifest import read_command
 from fluxqueue.client.batch.job_options import shape_options
 from fluxqueue.client.batch.script_notes import notes_on
 from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.errors import InvalidInput
-from tests.support.batch_scripts import manifest, once, read, shape
+from tests.support.batch_scripts import command, environment, manifest, once, read, sbatch, shape
 
 RECORDED = Path(__file__).parents[4] / "shared" / "slurm-oracle" / "slurm-22.05.8.json"
 SHELLS = [one for one in ("dash", "bash", "busybox") if shutil.which(one)]
@@ -47,12 +46,18 @@ SHELLS = [one for one in ("dash", "bash", "busybox") if shutil.which(one)]
         ("-n 4 --exclusive", "1 cpu=4 whole"),
         ("-a 0-7 -n 4", "1 cpu=4 array=8 limit=8"),
         ("-w n1 -n 4", "1 cpu=4"),
-        ("-N 2 -n 8", "2x4 cpu=1"),
+        ("-N 2 -n 8", "2x1 cpu=4"),
+        ("-N 2 -n 7 -c 2 --mem=8G", "2x1 cpu=8 mem=8192"),
+        ("-N 2 -n 8 --gres=gpu:3 --mem=0", "2x1 cpu=4 mem=all gpu=3"),
+        ("-N 2 -n 3 --gpus-per-task=1", "2x1 cpu=2 gpu=2"),
+        ("-N 2 -G 4 --exclusive", "2x1 cpu=1 gpu=2 whole"),
+        ("-N 2 -G 3", "!3 devices cannot be shared out"),
+        ("-n 8 --ntasks-per-node=2", "4x1 cpu=2"),
         ("-a 0-7 -N 2", "!an array of jobs with 2 pods each"),
     ],
 )
-def test_tasks_that_fit_one_node_are_one_pod(header: str, expected: str) -> None:
-    """It has their cpus, memory and GPUs. Scripts for several nodes have a pod for each task."""
+def test_the_tasks_of_a_node_are_one_pod(header: str, expected: str) -> None:
+    """It has their cpus, memory and GPUs."""
     if expected.startswith("!"):
         with pytest.raises(InvalidInput, match=expected[1:]):
             once(header)
@@ -92,26 +97,6 @@ def run(
     )  # fmt: skip
 
 
-def command(request: ScriptRequest, folder: Path, program: str, shell: str) -> list[str]:
-    words = [one.replace(RUN, str(folder)) for one in command_of(request)]
-    if program:
-        start = f"PATH={folder}:$PATH\n{program}"
-        words = [*words[:4], *([shell, "sh"] if shell == "busybox" else [shell]), "-c", start]
-    return words
-
-
-def environment(request: ScriptRequest, folder: Path, **more: str) -> dict[str, str]:
-    """Return the variables of the container, as the kubelet makes them."""
-    fields = {"labels['fluxqueue/jobid']": "17", "annotations['batch.kubernetes": "0"}
-    found = {}
-    for one in environment_of(request):
-        path = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
-        known = [value for key, value in fields.items() if path.startswith(f"metadata.{key}")]
-        found[one["name"]] = one["value"].replace("$$", "$") if "value" in one else known[0]
-    kept = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
-    return kept | {"FLUXQUEUE_RUN": str(folder)} | found | more
-
-
 @pytest.mark.skipif(not RECORDED.exists(), reason="shared/slurm-oracle is not there")
 def test_a_batch_step_has_the_variables_of_slurm(tmp_path: Path) -> None:
     """Those of the recorded jobs of one node, with their values but for names and hyperthreads."""
@@ -144,9 +129,10 @@ def _slurm(pairs: Any) -> dict[str, str]:
     ("header", "expected"),
     [
         ("-N 2 -n 6 -c 3 -J Big_1", {"NTASKS": "6", "CPUS_PER_TASK": "3", "JOB_NUM_NODES": "2",
-                                     "NNODES": "2", "JOB_NAME": "Big_1", "NODEID": None,
-                                     "TASKS_PER_NODE": "3(x2)", "LOCALID": None}),
-        ("-N 2", {"NTASKS": "2", "LOCALID": "0", "TASKS_PER_NODE": "1(x2)"}),
+                                     "NNODES": "2", "JOB_NAME": "Big_1", "PROCID": "0",
+                                     "TASKS_PER_NODE": "3(x2)", "LOCALID": "0",
+                                     "CPUS_ON_NODE": "9", "JOB_CPUS_PER_NODE": "9(x2)"}),
+        ("-N 2", {"NTASKS": None, "LOCALID": "0", "TASKS_PER_NODE": "1(x2)"}),
         ("-N 2 -n 5", {"TASKS_PER_NODE": "3,2"}),
         ("-n 5 --mem=4G", {"NTASKS": "5", "NNODES": "1", "CPUS_PER_TASK": None,
                            "CPUS_ON_NODE": "5", "MEM_PER_NODE": "4096", "PROCID": "0"}),
@@ -258,7 +244,7 @@ def test_options_of_srun(words: str, expected: str, tmp_path: Path) -> None:
 
 def test_in_each_pod_srun_starts_its_program_once(tmp_path: Path) -> None:
     """A narrower step leaves the last pods out."""
-    request = once("-N 2", "srun app")
+    request = sbatch("-N 2")
     assert request.layout.pods == 2
     for rank, expected in (("0", ["all", "one"]), ("1", ["all"])):
         lines = "srun echo all; srun -n 1 echo one"
@@ -331,7 +317,8 @@ def test_the_pod_has_a_folder_for_srun_only_if_it_is_used() -> None:
     ("header", "body", "told"),
     [
         ("-n 4 --mem=1G", "srun app", "runs once, in one pod for 4 tasks. srun starts them"),
-        ("-N 2 --mem=1G", "srun app", "runs in each of its 2 pods on 2 nodes"),
+        ("-N 2 --mem=1G", "srun app", "runs once, on the first of 2 nodes. srun reaches all"),
+        ("-N 2 -n 7 --mem=1G", "srun app", "keeps 4 cpus on each node"),
         ("-n 1 --mem=1G", "app", ""),
         ("-c 2", "app", "asks for no memory"),
         ("--mem=1G", "cd $SLURM_SUBMIT_DIR; echo ${SLURM_JOB_ID} $SLURM_RESTART_COUNT",
@@ -343,8 +330,6 @@ def test_the_pod_has_a_folder_for_srun_only_if_it_is_used() -> None:
         ("--mem=1G", "module load gcc", "calls module"),
         ("--mem=1G", "scontrol show hostnames $SLURM_JOB_NODELIST", ""),
         ("--mem=1G", "scontrol requeue $SLURM_JOB_ID", "calls scontrol"),
-        ("-N 2 --mem=1G", "scontrol show hostnames $SLURM_JOB_NODELIST",
-         "not set here: SLURM_JOB_NODELIST"),
         ("--mem=1G -d aftercorr:4", "app", "waits for the whole array"),
         ("-G 4 --mem=1G", "app", "takes all its GPUs from one node"),
         ("--mem=1G -w n1 -N 1-4", "app", "exactly the nodes"),

@@ -20,6 +20,7 @@ from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
 from fluxqueue.client.batch.script_request import translate
 from fluxqueue.client.batch.site_names import SiteNames, load_site_names
+from fluxqueue.client.batch.task_layout import TaskLayout
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.starting import parse_begin_time
@@ -531,19 +532,16 @@ def test_the_shapes_of_the_page() -> None:
     assert len(rows) >= 8
     for header, words in rows:
         found = once(header)
-        assert words == _in_words(shape(found).split()[0].split("+"), found.layout.tasks), header
+        assert words == _in_words(found.layout), header
 
 
-def _in_words(parts: list[str], tasks: int) -> str:
-    """The words of the page for a shape such as 2x4 or 1x4+1x3."""
-    pairs = [tuple(map(int, part.split("x"))) for part in parts if "x" in part]
-    if not pairs:
-        return f"{parts[0]}, for {tasks} task{'s' if tasks > 1 else ''}"
-    total = sum(count * each for count, each in pairs)
-    if len(pairs) == 2:
-        return f"{total}, {pairs[0][1]} on one node and {pairs[1][1]} on another"
-    count, each = pairs[0]
-    return f"{total}, {'one' if each == 1 else each} on each of {count} nodes"
+def _in_words(layout: TaskLayout) -> str:
+    """The words of the page for the pods of a layout."""
+    each = [str(tasks) for count, tasks in layout.parts for _ in range(count)]
+    tasks = each[0] if len(set(each)) == 1 else " and ".join(each)
+    word = "task" if tasks == "1" else "tasks"
+    ending = " each" if layout.pods > 1 and tasks == each[0] else ""
+    return f"{layout.pods}, for {tasks} {word}{ending}"
 
 
 def test_a_sites_names(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
