@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
 from collections import Counter
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
+from fluxqueue.client import AsyncClient
 from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
 from fluxqueue.client.batch.script_request import translate
 from fluxqueue.client.batch.site_names import SiteNames
+from fluxqueue.kube.resources import SECRETS, SERVICES
 from tests.support.e2e.objects import FOR_EVER, NOTE, QUICK, Obj
 from tests.support.e2e.space import Space
+from tests.support.host_programs import HOST, host_programs, keep_running
 
 
 def of_script(
@@ -30,6 +36,44 @@ def of_script(
     template["spec"]["containers"][0]["image"] = "none"
     template["spec"]["nodeSelector"] = {"pool": "main"}
     return job
+
+
+MANY = """#!/bin/sh
+#SBATCH -J many -N 2 -n 4 --mem=64M
+echo "one body on $(scontrol show hostnames | wc -l) nodes"
+srun -l sh -c 'echo "node $SLURM_NODEID"' | sort
+"""
+
+
+@pytest.mark.skipif(not shutil.which("busybox"), reason="busybox is not installed")
+async def test_a_script_over_several_nodes_runs_once(
+    space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its programs really run. What connects its pods goes with the Job."""
+    if space.world.kind == "real":
+        pytest.skip("a control plane without kubelets has no logs")
+    keep_running(monkeypatch)
+    (tmp_path / "many.sh").write_text(MANY)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        environ = {"FLUXQUEUE_FIRST": "127.0.0.1", "FLUXQUEUE_PORT": str(probe.getsockname()[1])}
+    async with (
+        host_programs(space.client, space.name, environ),
+        AsyncClient(kubeconfig=space.world.kubeconfig, namespace=space.name) as client,
+    ):
+        handle = await client.submit(tmp_path / "many.sh", image=HOST)
+        for resource in (SECRETS, SERVICES):
+            found = (await space.client.list(resource, space.name)).items
+            owners = [one["metadata"]["ownerReferences"][0]["uid"] for one in found]
+            assert owners == [handle.uid]
+        await handle.wait()
+        assert handle.state == "Completed"
+        assert [line.text async for line in handle.logs() if line.index == 0] == [
+            "one body on 2 nodes", "0: node 0", "1: node 0", "2: node 1", "3: node 1",
+        ]  # fmt: skip
+    await space.delete("many")
+    for resource in (SECRETS, SERVICES):
+        await space.until_gone(resource, found[0]["metadata"]["name"])
 
 
 @pytest.mark.cases_long("other shapes")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from fluxqueue.jobspec.model import NODE
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 
 Obj = dict[str, Any]
+
+RECORDED = Path(__file__).parents[3] / "shared" / "slurm-oracle" / "slurm-22.05.8.json"
+"""Jobs that real Slurm ran, with the variables of their batch steps."""
 
 NOW = datetime(2030, 5, 15, 10, 30, tzinfo=timezone(timedelta(hours=2)))
 """A Wednesday."""
@@ -119,3 +124,26 @@ def shape(request: ScriptRequest) -> str:
         spec = manifest(request)["spec"]
         words.append(f"array={spec['completions']} limit={spec['parallelism']}")
     return " ".join(words)
+
+
+def recorded_runs() -> list[Obj]:
+    """The jobs that real Slurm ran."""
+    found: list[Obj] = json.loads(RECORDED.read_text(encoding="utf-8"))["running"]
+    return found
+
+
+def check_variables(ours: Mapping[str, str], case: Obj) -> None:
+    """Compare a batch step's variables with Slurm's, but for names and hyperthreads."""
+    of_site = {"JOB_ID", "JOBID", "JOB_NAME", "JOB_PARTITION", "JOB_NODELIST", "NODELIST"}
+    of_threads = {"CPUS_ON_NODE", "JOB_CPUS_PER_NODE", "TASKS_PER_NODE"}
+    words = " ".join(case["argv"])
+    theirs, here = _slurm(case["jobs"][0]["env"]), _slurm(ours)
+    assert here.keys() >= theirs.keys() - {"GPUS_ON_NODE"}, words
+    assert not here.keys() - theirs.keys() - {"SUBMIT_DIR"}, f"{words}: unset in Slurm"
+    for name in theirs.keys() - of_site - of_threads - {"ARRAY_JOB_ID", "GPUS_ON_NODE"}:
+        assert here[name] == theirs[name], f"{words}: {name}"
+
+
+def _slurm(found: Mapping[str, str]) -> dict[str, str]:
+    names = [one for one in found if one.startswith("SLURM_")]
+    return {one.removeprefix("SLURM_"): found[one] for one in names}

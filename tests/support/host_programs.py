@@ -7,10 +7,12 @@ it with the program's exit code, termination message and output.
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -25,7 +27,7 @@ from fluxqueue.client.call_runner import MESSAGE_VARIABLE
 from fluxqueue.client.pod_logs import pod_changes
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import PODS
+from fluxqueue.kube.resources import PODS, SECRETS
 from fluxqueue.kube.transport import HttpTransport, Reply
 from fluxqueue.workload.labels import COMPLETION_INDEX
 
@@ -110,7 +112,7 @@ async def _run(
 ) -> None:
     async with slots:
         with tempfile.TemporaryDirectory(prefix="fluxqueue-host-") as folder:
-            code = await _process(pod, Path(folder), more)
+            code = await _process(client, pod, Path(folder), more)
             message, output = (_text(Path(folder) / name) for name in ("message", "output"))
     notes = {
         KEPT: None, f"{NOTE}duration": "0s", f"{NOTE}exit-code": str(code),
@@ -127,15 +129,28 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
-async def _process(pod: Mapping[str, Any], folder: Path, more: Mapping[str, str]) -> int:
+async def _connected(client: KubeClient, pod: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """What a pod of a script over several nodes has in its volumes, and where that is."""
+    secret = await client.get(SECRETS, pod["metadata"]["namespace"], pod["spec"]["subdomain"])
+    (folder / "token").write_bytes(base64.b64decode(secret["data"]["token"]))
+    (folder / "busybox").symlink_to(shutil.which("busybox") or "")
+    return {"FLUXQUEUE_RUN": str(folder), "FLUXQUEUE_TOKEN": str(folder / "token")}
+
+
+async def _process(
+    client: KubeClient, pod: Mapping[str, Any], folder: Path, more: Mapping[str, str]
+) -> int:
     """Run the program, and return its exit code."""
     container = pod["spec"]["containers"][0]
     given = container.get("env") or ()
     environ = {**more, **{one["name"]: one["value"] for one in given if "value" in one}}
+    if pod["spec"].get("subdomain"):
+        environ |= await _connected(client, pod, folder)
     index = (pod["metadata"].get("annotations") or {}).get(COMPLETION_INDEX)
     environ |= {"JOB_COMPLETION_INDEX": index} if index is not None else {}
     environ[MESSAGE_VARIABLE] = str(folder / "message")
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
+    words = [word.replace("$$", "$") for word in words]
     if words[:2] == ["python3", "-c"]:
         # A fork of a Python that has started already: a thousand starts would take a minute.
         process = _server().Process(target=run_text, args=(words[2], environ, str(folder)))

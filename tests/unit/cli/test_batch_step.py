@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,9 +18,19 @@ from fluxqueue.client.batch.job_options import shape_options
 from fluxqueue.client.batch.script_notes import notes_on
 from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.errors import InvalidInput
-from tests.support.batch_scripts import command, environment, manifest, once, read, sbatch, shape
+from tests.support.batch_scripts import (
+    RECORDED,
+    check_variables,
+    command,
+    environment,
+    manifest,
+    once,
+    read,
+    recorded_runs,
+    sbatch,
+    shape,
+)
 
-RECORDED = Path(__file__).parents[4] / "shared" / "slurm-oracle" / "slurm-22.05.8.json"
 SHELLS = [one for one in ("dash", "bash", "busybox") if shutil.which(one)]
 
 
@@ -100,29 +108,14 @@ def run(
 @pytest.mark.skipif(not RECORDED.exists(), reason="shared/slurm-oracle is not there")
 def test_a_batch_step_has_the_variables_of_slurm(tmp_path: Path) -> None:
     """Those of the recorded jobs of one node, with their values but for names and hyperthreads."""
-    of_site = {"JOB_ID", "JOBID", "JOB_NAME", "JOB_PARTITION", "JOB_NODELIST", "NODELIST"}
-    of_threads = {"CPUS_ON_NODE", "JOB_CPUS_PER_NODE", "TASKS_PER_NODE"}
-    cases = json.loads(RECORDED.read_text(encoding="utf-8"))["running"]
-    cases = [one for one in cases if one["state"]["NumNodes"] == "1"]
+    cases = [one for one in recorded_runs() if one["state"]["NumNodes"] == "1"]
     assert len(cases) >= 4
     for case in cases:
-        words = ";".join(case["argv"]) if "--" in "".join(case["argv"]) else " ".join(case["argv"])
         request = once(" ".join(case["argv"]))
         array = {"JOB_COMPLETION_INDEX": "1"} if request.array else {}
         done = run(request, tmp_path, "env", **array)
-        ours = _slurm(line.partition("=")[::2] for line in done.stdout.splitlines())
-        theirs = _slurm(case["jobs"][0]["env"].items())
-        assert ours.keys() >= theirs.keys() - {"GPUS_ON_NODE"}, words
-        more = ours.keys() - theirs.keys()
-        assert not more - {"SUBMIT_DIR"}, f"{words}: unset in Slurm"
-        for name in theirs.keys() - of_site - of_threads - {"ARRAY_JOB_ID", "GPUS_ON_NODE"}:
-            assert ours[name] == theirs[name], f"{words}: {name}"
-
-
-def _slurm(pairs: Any) -> dict[str, str]:
-    found = dict(pairs)
-    names = [one for one in found if one.startswith("SLURM_") and one != "SLURMD_NODENAME"]
-    return {one.removeprefix("SLURM_"): found[one] for one in names}
+        ours = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+        check_variables(ours, case)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,13 @@ import pytest
 from fluxqueue.client.batch.pod_connections import companions_of
 from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.errors import InvalidInput
-from tests.support.batch_scripts import manifest, once
+from tests.support.batch_scripts import (
+    RECORDED,
+    check_variables,
+    manifest,
+    once,
+    recorded_runs,
+)
 from tests.support.script_pods import BUSYBOX, SHELLS, ScriptPods
 from tests.support.waiting import eventually
 
@@ -159,6 +165,25 @@ def test_scripts_of_pbs_and_lsf_find_all_nodes(tmp_path: Path) -> None:
         with ScriptPods(once(header, body, mark), folder) as pods:
             assert [line.strip() for line in pods.lines()] == expected, pods.errors
             assert pods.codes() == [0, 0]
+
+
+@with_busybox
+@pytest.mark.skipif(not RECORDED.exists(), reason="shared/slurm-oracle is not there")
+def test_the_script_has_the_variables_of_slurm(tmp_path: Path) -> None:
+    """Those of the recorded jobs of several nodes."""
+    cases = [one for one in recorded_runs() if one["state"]["NumNodes"] != "1"]
+    assert len(cases) >= 6
+    for number, case in enumerate(cases):
+        words = [one for one in case["argv"] if one not in {"-w", "n3"}]
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        # Of a range, Slurm takes all nodes that are free.
+        header = " ".join(words).replace("2-4", case["state"]["NumNodes"])
+        request = asked(header, "env; exit 1")
+        late = tuple(range(1, request.layout.pods))
+        with ScriptPods(request, folder, late=late) as pods:
+            ours = dict(line.partition("=")[::2] for line in pods.lines())
+        check_variables(ours, case)
 
 
 # --- ends ---------------------------------------------------------------------------------------
