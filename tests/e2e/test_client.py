@@ -262,7 +262,9 @@ RULES = (
 """What a function of one's own needs."""
 
 
-async def test_another_user_has_that_users_rights(space: Space, client: AsyncClient) -> None:
+async def test_another_user_has_that_users_rights(
+    space: Space, client: AsyncClient, tmp_path: Path
+) -> None:
     """And hears the words of the command line without them."""
     async with AsyncClient(
         kubeconfig=space.world.kubeconfig, namespace=space.name, impersonate="carol"
@@ -292,6 +294,12 @@ async def test_another_user_has_that_users_rights(space: Space, client: AsyncCli
         assert handle.to_dict()["user"] == "carol"
         with pytest.raises(ApiError, match=r"cannot patch"):
             await handle.hold()
+        # A script over several nodes needs a Secret. Without the right there is no Job, either.
+        (tmp_path / "two.sh").write_text("#!/bin/sh\n#SBATCH -J two -N 2\nsrun hostname\n")
+        with pytest.raises(ApiError, match=r'"carol" cannot create .*secrets'):
+            await carol.submit(tmp_path / "two.sh", image=HOST)
+        left = (await space.client.list(JOBS, space.name)).items
+        assert [one["metadata"]["name"] for one in left] == [handle.name]
     await space.client.delete(CLUSTER_ROLES, None, role)
 
 

@@ -22,7 +22,7 @@ from tests.support.batch_scripts import (
     once,
     recorded_runs,
 )
-from tests.support.script_pods import BUSYBOX, SHELLS, ScriptPods
+from tests.support.script_pods import BUSYBOX, SHELLS, WITHIN_S, ScriptPods
 from tests.support.waiting import eventually
 
 with_busybox = pytest.mark.skipif(BUSYBOX is None, reason="busybox is not installed")
@@ -227,7 +227,7 @@ async def test_a_script_that_fails_waits_for_no_pod_and_one_that_succeeds_for_al
 ) -> None:
     """A pod that comes late gets the result. Of a failure the Job is over at once."""
     with ScriptPods(asked("-N 3", "true"), tmp_path, late=(2,)) as pods:
-        assert pods.pods[1].wait(60) == 0
+        assert pods.pods[1].wait(WITHIN_S) == 0
         assert pods.pods[0].poll() is None
         pods.start(2)
         assert pods.codes() == [0] * 3
@@ -246,7 +246,7 @@ async def test_a_lost_pod_ends_its_part_of_the_step(tmp_path: Path) -> None:
         pods.kill(1)
         assert pods.lines() == ["137", "1"]
         assert "fold-1. is lost" in pods.errors
-        assert pods.pods[0].wait(60) == 0
+        assert pods.pods[0].wait(WITHIN_S) == 0
 
 
 @with_busybox
@@ -257,7 +257,7 @@ async def test_pods_end_with_the_first_one(tmp_path: Path) -> None:
         for rank in (0, 1):
             await eventually((tmp_path / f"up.{rank}").exists, f"task {rank} runs")
         pods.kill(0)
-        assert pods.pods[1].wait(60) == 1
+        assert pods.pods[1].wait(WITHIN_S) == 1
         pods.kill(1)  # as a container that ends with its first process
         assert "lost the first pod" in pods.pods[1].communicate()[1]
 
@@ -335,7 +335,7 @@ def test_an_agent_obeys_only_a_first_pod_with_the_token(token: str, tmp_path: Pa
                     wish = ""
             if token == "secret":
                 assert wish == "node 1\n"
-                assert pods.pods[1].wait(60) == 9
+                assert pods.pods[1].wait(WITHIN_S) == 9
                 return
             assert wish == ""
         assert pods.pods[1].poll() is None
