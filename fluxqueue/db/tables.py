@@ -260,6 +260,7 @@ reservations = Table(
     Column("uid", Text, ForeignKey(fluxjobs.c.uid, ondelete="CASCADE"), primary_key=True),
     Column("starts_at", BigInteger, nullable=False),
     Column("until", BigInteger),
+    Column("kept_from", BigInteger),
     Column("nodes", JSONB, nullable=False),
 )
 
@@ -268,6 +269,7 @@ expected_starts = Table(
     metadata,
     Column("uid", Text, ForeignKey(fluxjobs.c.uid, ondelete="CASCADE"), primary_key=True),
     Column("latest_start", BigInteger, nullable=False),
+    Column("kept_from", BigInteger),
     Column("nodes", JSONB, nullable=False),
 )
 

@@ -157,7 +157,8 @@ class Plans:
                 one = self._stored.get(job.uid)
                 if one is not None and len(one.nodes) == job.request.size:
                     kept = placement_on(matcher.by_shares, job.request, one.nodes, one.starts_at)
-                    self._reserved[job.uid] = replace(kept, is_firm=one.is_firm)
+                    kept = replace(kept, is_firm=one.is_firm, kept_from=one.kept_from)
+                    self._reserved[job.uid] = kept
                     self._requests[job.uid] = job.stated
             self._stored = {}
         return {

@@ -148,6 +148,7 @@ CREATE TABLE reservations (
     uid TEXT NOT NULL,
     starts_at BIGINT NOT NULL,
     until BIGINT,
+    kept_from BIGINT,
     nodes JSONB NOT NULL,
     CONSTRAINT pk_reservations PRIMARY KEY (uid),
     CONSTRAINT fk_reservations_uid_fluxjobs FOREIGN KEY(uid) REFERENCES fluxjobs (uid) ON DELETE CASCADE
@@ -156,6 +157,7 @@ CREATE TABLE reservations (
 CREATE TABLE expected_starts (
     uid TEXT NOT NULL,
     latest_start BIGINT NOT NULL,
+    kept_from BIGINT,
     nodes JSONB NOT NULL,
     CONSTRAINT pk_expected_starts PRIMARY KEY (uid),
     CONSTRAINT fk_expected_starts_uid_fluxjobs FOREIGN KEY(uid) REFERENCES fluxjobs (uid) ON DELETE CASCADE
@@ -581,12 +583,14 @@ COMMENT ON TABLE reservations IS 'Planned starts of the last cycle: promises';
 COMMENT ON COLUMN reservations.uid IS 'its workload: fluxjobs.uid';
 COMMENT ON COLUMN reservations.starts_at IS 'epoch seconds';
 COMMENT ON COLUMN reservations.until IS 'epoch seconds; null is unlimited';
+COMMENT ON COLUMN reservations.kept_from IS 'from when its nodes are kept free by plan, if that is before its start';
 COMMENT ON COLUMN reservations.nodes IS 'the slots that are planned';
 
 COMMENT ON TABLE expected_starts IS
     'Latest starts of blocked jobs that wait for jobs without a limit';
 COMMENT ON COLUMN expected_starts.uid IS 'its workload: fluxjobs.uid';
 COMMENT ON COLUMN expected_starts.latest_start IS 'epoch seconds; by plan only';
+COMMENT ON COLUMN expected_starts.kept_from IS 'its planned start, after plans that were wrong have used up its slack';
 COMMENT ON COLUMN expected_starts.nodes IS 'the slots that are kept from then on';
 
 COMMENT ON TABLE told_starts IS 'What jobs were shown of their starts, and whether it was true';

@@ -178,17 +178,18 @@ SELECT uid FROM reservations
 
 -- name: add_reservations
 -- Adds reservations of FluxJobs that still wait.
-INSERT INTO reservations (uid, starts_at, until, nodes)
-SELECT r.uid, r.starts_at, r.until, r.nodes
+INSERT INTO reservations (uid, starts_at, until, kept_from, nodes)
+SELECT r.uid, r.starts_at, r.until, r.kept_from, r.nodes
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, starts_at bigint, until bigint, nodes jsonb)
+    uid text, starts_at bigint, until bigint, kept_from bigint, nodes jsonb)
 JOIN fluxjobs f ON f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
 
 -- name: add_expected_starts
 -- Adds latest starts that are kept without a promise.
-INSERT INTO expected_starts (uid, latest_start, nodes)
-SELECT uid, latest_start, nodes
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, latest_start bigint, nodes jsonb)
+INSERT INTO expected_starts (uid, latest_start, kept_from, nodes)
+SELECT uid, latest_start, kept_from, nodes
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, latest_start bigint, kept_from bigint, nodes jsonb)
 JOIN fluxjobs f USING (uid)
 
 -- name: delete_reservations

@@ -1,7 +1,7 @@
 -- name: read_reservations
 -- The plan of the last cycle. Epoch seconds.
-SELECT uid, starts_at, nodes, true AS is_firm FROM reservations
-UNION ALL SELECT uid, latest_start, nodes, false FROM expected_starts
+SELECT uid, starts_at, nodes, true AS is_firm, kept_from FROM reservations
+UNION ALL SELECT uid, latest_start, nodes, false, kept_from FROM expected_starts
 
 -- name: read_told
 -- The last reports to FluxJobs without a reservation, where a start was estimated.

@@ -116,12 +116,14 @@ COMMENT ON TABLE reservations IS 'Planned starts of the last cycle: promises';
 COMMENT ON COLUMN reservations.uid IS 'its workload: fluxjobs.uid';
 COMMENT ON COLUMN reservations.starts_at IS 'epoch seconds';
 COMMENT ON COLUMN reservations.until IS 'epoch seconds; null is unlimited';
+COMMENT ON COLUMN reservations.kept_from IS 'from when its nodes are kept free by plan, if that is before its start';
 COMMENT ON COLUMN reservations.nodes IS 'the slots that are planned';
 
 COMMENT ON TABLE expected_starts IS
     'Latest starts of blocked jobs that wait for jobs without a limit';
 COMMENT ON COLUMN expected_starts.uid IS 'its workload: fluxjobs.uid';
 COMMENT ON COLUMN expected_starts.latest_start IS 'epoch seconds; by plan only';
+COMMENT ON COLUMN expected_starts.kept_from IS 'its planned start, after plans that were wrong have used up its slack';
 COMMENT ON COLUMN expected_starts.nodes IS 'the slots that are kept from then on';
 
 COMMENT ON TABLE told_starts IS 'What jobs were shown of their starts, and whether it was true';

@@ -173,6 +173,7 @@ async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
             "uid": job.uid,
             "starts_at": placement.starts_at,
             "until": _asked_end(job, placement),
+            "kept_from": placement.kept_from,
             "nodes": list(placement.nodes),
         }
         for job, placement in decisions.reserved
@@ -185,7 +186,12 @@ async def _replace_expected(tx: Transaction, decisions: Decisions) -> None:
     """Replace the latest starts that were kept without a promise."""
     await tx.execute(Q.delete_expected_starts)
     rows = [
-        {"uid": job.uid, "latest_start": one.starts_at, "nodes": list(one.nodes)}
+        {
+            "uid": job.uid,
+            "latest_start": one.starts_at,
+            "kept_from": one.kept_from,
+            "nodes": list(one.nodes),
+        }
         for job, one in decisions.unpromised
         if not one.is_firm
     ]

@@ -40,19 +40,23 @@ OF_USER = 200
 
 @dataclass(frozen=True, slots=True)
 class StoredReservation:
-    """A latest start: node of each slot in slot order, epoch seconds. ``is_firm``: promised."""
+    """A latest start: node of each slot in slot order, epoch seconds.
+
+    ``is_firm`` and ``kept_from`` are those of its ``Placement``.
+    """
 
     starts_at: int
     nodes: tuple[str, ...]
-    is_firm: bool = True
+    is_firm: bool
+    kept_from: int | None
 
 
 async def read_reservations(tx: Transaction) -> dict[str, StoredReservation]:
     """Return the plan of the last cycle, by UID."""
     # A damaged reservation is made anew by the next cycle.
     return {
-        uid: StoredReservation(starts_at, tuple(nodes), is_firm)
-        for uid, starts_at, nodes, is_firm in await tx.fetch(Q.read_reservations, columns)
+        uid: StoredReservation(starts_at, tuple(nodes), *how)
+        for uid, starts_at, nodes, *how in await tx.fetch(Q.read_reservations, columns)
         if isinstance(nodes, list) and all(isinstance(one, str) for one in nodes)
     }
 

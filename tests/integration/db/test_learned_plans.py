@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.db.store.outlook import read_reservations
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.shares import Live
 from tests.support.pool_model import request
@@ -75,3 +76,23 @@ async def test_a_plan_survives_a_new_matcher(rows: Rows) -> None:
     await run(rows, "second", **ALIKE)
     plans = await rows.fetch("SELECT plan_s FROM allocations WHERE is_live ORDER BY id")
     assert len({row["plan_s"] for row in plans}) == 1
+
+
+async def test_a_new_matcher_knows_from_when_promised_nodes_are_kept(rows: Rows) -> None:
+    """The promise rests on the limit. Until then its nodes are kept free by plan."""
+    await _learned(rows, 100, 100, 100)
+    limited = {**ALIKE, "is_limited": True, "duration_s": 7200}
+    for name in ("first", "second"):
+        await rows.see(workload(name, request(1, cpu=4, duration_s=7200), **limited))
+        await rows.match()
+    (limit,) = (one.limit for one in (await rebuilt(rows)).live.values())
+    query = "SELECT starts_at, kept_from FROM reservations WHERE uid = 'second'"
+    (kept,) = await rows.fetch(query)
+    assert kept["starts_at"] == limit
+    assert kept["kept_from"] < limit - 3600
+    async with rows.database.begin() as tx:
+        stored = await read_reservations(tx)
+    assert (stored["second"].starts_at, stored["second"].kept_from) == tuple(kept.values())
+    await rows.begin_term()
+    await rows.match()
+    assert await rows.fetch(query) == [kept]
