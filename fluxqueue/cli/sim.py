@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from fluxqueue.cli.option_class import with_options
+from fluxqueue.cli.sim_options import ALL, SimOptions
 from fluxqueue.cli.user.printing import say
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.process.settings import MATCH_POLICY
 
 if TYPE_CHECKING:
     from fluxqueue.fluxjob.node import NodeFact
@@ -31,117 +31,18 @@ if TYPE_CHECKING:
     from fluxqueue.simulation.simulated_jobs import NodeEvent, SimulatedJob
     from fluxqueue.simulation.simulator import RunRecord
 
-ALL = "all"
 PROGRESS_FROM = 500
 """Fewer jobs take less than two seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class SimOptions:
-    """The options of ``fluxqueue sim``."""
-
-    seed: Annotated[int, typer.Option(help="random seed of the workload")] = 1
-    jobs: Annotated[
-        int, typer.Option(min=1, help="number of jobs (from a file: the first ones)")
-    ] = 200
-    nodes: Annotated[int, typer.Option(min=1)] = 32
-    cores: Annotated[int, typer.Option(min=1, help="cores of each node")] = 16
-    policy: Annotated[
-        str, typer.Option(help="fcfs, easy, hybrid, conservative, several with commas, or all")
-    ] = ALL
-    match_policy: Annotated[
-        str, typer.Option(help="order in which nodes are filled: pack, lonode, spread, ...")
-    ] = MATCH_POLICY
-    durations: Annotated[
-        str,
-        typer.Option(
-            help="planned run times: declared, learned or perfect, several with commas, or all"
-        ),
-    ] = "declared"
-    swf: Annotated[
-        Path | None, typer.Option(help="read the jobs from this file (SWF, also .gz)")
-    ] = None
-    queues: Annotated[
-        Path | None, typer.Option(help="named queues: a file with FluxQueues (YAML)")
-    ] = None
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="draw the Gantt chart into FILE.svg, .png or .pdf"),
-    ] = None
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save", "--to-swf", help="write the jobs as SWF (a history: with its waits)"
-        ),
-    ] = None
-    load: Annotated[float, typer.Option(help="arriving work as a share of the capacity")] = 1.1
-    overrun: Annotated[
-        float, typer.Option(min=0, max=1, help="share of jobs that run past their duration")
-    ] = 0.0
-    faults: Annotated[int, typer.Option(min=0, help="nodes that fail during the simulation")] = 0
-    depth: Annotated[int, typer.Option(min=1, help="jobs that one cycle examines")] = 1000
-    diurnal: Annotated[bool, typer.Option("--diurnal", help="arrivals follow the time of day")] = (
-        False
-    )
-    urgent: Annotated[
-        float, typer.Option(min=0, max=1, help="share of jobs of a higher priority")
-    ] = 0.0
-    preemption: Annotated[
-        bool,
-        typer.Option(
-            "--preemption", help="requeue jobs of lower priority for the head of the queue"
-        ),
-    ] = False
-    min_runtime: Annotated[
-        str, typer.Option(help="with --preemption: least run time of a victim: 10m")
-    ] = "0"
-    grace: Annotated[
-        str, typer.Option(help="with --preemption: time between notice and requeue: 30s")
-    ] = "0"
-    pool: Annotated[
-        list[str] | None,
-        typer.Option(help="nodes that can be asked for, NAME=MIN..MAX,TIME,PRICE: a=0..16,4m,3.1"),
-    ] = None
-    earlier_by: Annotated[
-        str, typer.Option(help="with --pool: new nodes must start a job earlier by this time")
-    ] = "1s"
-    from_history: Annotated[
-        bool,
-        typer.Option(
-            "--from-history", help="replay what the database recorded, with changes, and compare"
-        ),
-    ] = False
-    since: Annotated[
-        str, typer.Option("--from", help="with --from-history: begin (default 1d): 2030-01-31, 12h")
-    ] = ""
-    until: Annotated[
-        str, typer.Option(help="with --from-history: end (default now): 2030-01-31T08:00, 1h")
-    ] = ""
-    add_nodes: Annotated[
-        list[str] | None,
-        typer.Option(help="with --from-history: 8:gpu-1 (like that node), 8:cpu=64,memory=256Gi"),
-    ] = None
-    queue_weight: Annotated[
-        list[str] | None,
-        typer.Option(help="with --from-history: weight of a queue: batch=2, or batch=x2"),
-    ] = None
-    history: Annotated[
-        Path | None,
-        typer.Option(help="replay this file of --save-history instead of the database"),
-    ] = None
-    save_history: Annotated[
-        Path | None, typer.Option(help="with --from-history: write what was read into FILE")
-    ] = None
-    database_url: Annotated[str, typer.Option(help="with --from-history: default DATABASE_URL")] = (
-        ""
-    )
 
 
 @with_options(SimOptions)
 def sim(options: SimOptions) -> None:
     """Simulate the queue. Exit code 1 if a promise is broken or a job does not finish."""
     if options.from_history or options.history is not None:
-        _replay(options)
+        from fluxqueue.cli.time_machine import replay_history
+
+        policies = () if options.policy == ALL else _policy_names(options.policy)
+        replay_history(options, policies, _duration_sources(options.durations), _progress)
         return
     _refuse_without_history(
         {
@@ -153,27 +54,6 @@ def sim(options: SimOptions) -> None:
         }
     )
     _simulate(options)
-
-
-def _replay(options: SimOptions) -> None:
-    """Replay what the database, or a file, has recorded."""
-    from fluxqueue.cli.time_machine import ReplayOptions, replay_history
-
-    asked = ReplayOptions(
-        since=options.since,
-        until=options.until,
-        history=options.history,
-        save_history=options.save_history,
-        to_swf=options.save,
-        out=options.out,
-        policies=() if options.policy == ALL else _policy_names(options.policy),
-        add_nodes=options.add_nodes or (),
-        queue_weights=options.queue_weight or (),
-        match_policy=options.match_policy,
-        queue_depth=options.depth,
-        database_url=options.database_url,
-    )
-    replay_history(asked, _progress)
 
 
 def _simulate(options: SimOptions) -> None:
@@ -295,9 +175,8 @@ def _duration_sources(text: str) -> list[DurationSource]:
     from fluxqueue.simulation.learning import DurationSource
 
     names = list(DurationSource) if text == ALL else [one.strip() for one in text.split(",")]
-    known = set(DurationSource)
     for name in names:
-        if name not in known:
+        if name not in set(DurationSource):
             raise InvalidSettings(
                 f"{name!r} is not valid",
                 where="--durations",

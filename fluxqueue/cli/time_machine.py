@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ import typer
 from fluxqueue.errors import InvalidInput, InvalidSettings
 
 if TYPE_CHECKING:
+    from fluxqueue.cli.sim_options import SimOptions
+    from fluxqueue.simulation.learning import DurationSource
     from fluxqueue.simulation.recorded_day import RecordedDay
     from fluxqueue.simulation.replay import Replay
 
@@ -26,26 +29,13 @@ Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None] | N
 JSON_MAX = 512 * 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions:
-    """The options of the command line, as text."""
-
-    since: str
-    until: str
-    history: Path | None
-    save_history: Path | None
-    to_swf: Path | None
-    out: Path | None
-    policies: Sequence[str]
-    add_nodes: Sequence[str]
-    queue_weights: Sequence[str]
-    match_policy: str
-    queue_depth: int
-    database_url: str
-
-
-def replay_history(options: ReplayOptions, progress: Progress) -> None:
-    """Read the day, replay it once for each policy, and print what differs."""
+def replay_history(
+    options: SimOptions,
+    policies: Sequence[str],
+    durations: Sequence[DurationSource],
+    progress: Progress,
+) -> None:
+    """Read the day, replay it for each policy and source of durations, and print what differs."""
     from fluxqueue.graph.match.policy import parse_policy
     from fluxqueue.simulation.comparison import LeftOut, render_table
     from fluxqueue.simulation.gantt import check_format
@@ -54,8 +44,8 @@ def replay_history(options: ReplayOptions, progress: Progress) -> None:
 
     parse_policy(options.match_policy)
     changes = [
-        parse_changes(policy, options.add_nodes, options.queue_weights)
-        for policy in options.policies or ("",)
+        parse_changes(policy, options.add_nodes or (), options.queue_weight or (), source)
+        for policy, source in product(policies or ("",), durations)
     ]
     if options.out is not None:
         check_format(options.out)
@@ -68,18 +58,18 @@ def replay_history(options: ReplayOptions, progress: Progress) -> None:
     typer.echo(render_table(day, recorded, [one.outcome for one in replays]))
     for line in LeftOut.of(day).tell():
         typer.echo(line)
-    if options.to_swf is not None:
+    if options.save is not None:
         from fluxqueue.simulation.swf import from_day, render
 
-        options.to_swf.write_text(render(from_day(day)), encoding="utf-8")
-        typer.echo(f"wrote {options.to_swf}")
+        options.save.write_text(render(from_day(day)), encoding="utf-8")
+        typer.echo(f"wrote {options.save}")
     if options.out is not None:
         _draw(day, replays, options.out)
         typer.echo(f"wrote {options.out}")
 
 
 def _replay(
-    day: RecordedDay, changes: Any, options: ReplayOptions, tell: Callable[[int], None] | None
+    day: RecordedDay, changes: Any, options: SimOptions, tell: Callable[[int], None] | None
 ) -> Replay:
     from fluxqueue.fluxjob.levels import parse_levels
     from fluxqueue.policy.queue_policy import queue_policy
@@ -89,7 +79,7 @@ def _replay(
     settings = Settings.from_env(os.environ)
     return replay(
         day,
-        queue_policy(settings.queue_policy, queue_depth=options.queue_depth),
+        queue_policy(settings.queue_policy, queue_depth=options.depth),
         changes,
         name=changes.describe(),
         match_policy=options.match_policy,
@@ -98,7 +88,7 @@ def _replay(
     )
 
 
-def _day(options: ReplayOptions) -> RecordedDay:
+def _day(options: SimOptions) -> RecordedDay:
     import orjson
 
     from fluxqueue.simulation.recorded_day import parse_day
@@ -137,7 +127,7 @@ def _read_file(path: Path) -> Any:
         ) from None
 
 
-def _read_database(options: ReplayOptions) -> dict[str, Any]:
+def _read_database(options: SimOptions) -> dict[str, Any]:
     import asyncio
 
     from fluxqueue.process.settings import Settings

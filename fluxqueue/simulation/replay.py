@@ -134,7 +134,11 @@ def replay(
         work.jobs,
         policy,
         site=SimulatedSite(
-            match_policy=match_policy, levels=levels, unmanaged=day.unmanaged, begun=work.begun
+            match_policy=match_policy,
+            levels=levels,
+            unmanaged=day.unmanaged,
+            begun=work.begun,
+            durations=changes.durations,
         ),
         queues=with_weights(day.queues, changes),
     )

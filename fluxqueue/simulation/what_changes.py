@@ -14,6 +14,7 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, describe
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.simulation.learning import DurationSource
 from fluxqueue.simulation.recorded_day import AMOUNT_MAX
 from fluxqueue.workload.labels import HOSTNAME
 from fluxqueue.workload.quantity import to_base_units
@@ -39,13 +40,14 @@ class Changes:
     """The changes of one replay.
 
     ``policy`` None leaves each queue its own. ``weights`` are new weights by queue, and
-    ``factors`` multiply the present ones.
+    ``factors`` multiply the present ones. ``durations`` says how run times are planned.
     """
 
     policy: str | None = None
     nodes: tuple[AddedNodes, ...] = ()
     weights: Mapping[str, int] = field(default_factory=dict)
     factors: Mapping[str, int] = field(default_factory=dict)
+    durations: DurationSource = DurationSource.DECLARED
 
     def describe(self) -> str:
         """Return them in words."""
@@ -55,13 +57,20 @@ class Changes:
             parts.append(f"{one.count} more {'node' if one.count == 1 else 'nodes'} {shape}")
         parts += [f"weight of {name} {value}" for name, value in self.weights.items()]
         parts += [f"weight of {name} times {value}" for name, value in self.factors.items()]
+        if self.durations != DurationSource.DECLARED:
+            parts.append(f"{self.durations} durations")
         return ", ".join(parts) or "no change"
 
 
 NONE = Changes()
 
 
-def parse_changes(policy: str, nodes: Sequence[str], weights: Sequence[str]) -> Changes:
+def parse_changes(
+    policy: str,
+    nodes: Sequence[str],
+    weights: Sequence[str],
+    durations: DurationSource = DurationSource.DECLARED,
+) -> Changes:
     """Read changes from text.
 
     Parameters
@@ -97,7 +106,7 @@ def parse_changes(policy: str, nodes: Sequence[str], weights: Sequence[str]) -> 
                 f"{text!r} is no weight", where="queue-weight", value=text, hint=_WEIGHT_HINT
             )
         into[name] = int(digits)
-    return Changes(policy or None, added, fixed, factors)
+    return Changes(policy or None, added, fixed, factors, durations)
 
 
 def _added(text: str) -> AddedNodes:

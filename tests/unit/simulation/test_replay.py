@@ -10,6 +10,7 @@ import pytest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.comparison import LeftOut, render_table, to_json
+from fluxqueue.simulation.learning import DurationSource
 from fluxqueue.simulation.recorded_day import RecordedDay, parse_day
 from fluxqueue.simulation.replay import ALL, Replay, as_recorded, recorded_runs, replay
 from fluxqueue.simulation.simulated_jobs import SimulatedJob, cores_request
@@ -199,6 +200,21 @@ def test_changes_in_words() -> None:
         " weight of b times 3"
     )
     assert NONE.describe() == "no change"
+
+
+def test_a_replay_can_plan_by_the_runs_that_have_ended_in_it() -> None:
+    """What if the queues had learned: of the jobs that may jump, the shortest comes first."""
+    known = (0, 1, 50, 5, "ann"), (0, 1, 50, 40, "bob"), (50, 3, 60, 60, "cid")
+    jumpers = (51, 4, 9, 9, "cid"), (52, 1, 50, 40, "bob"), (52, 1, 50, 5, "ann")
+    work = [
+        SimulatedJob(n, at, cores_request(cores, limit_s, cores_per_node=1), runs_s, user=user)
+        for n, (at, cores, limit_s, runs_s, user) in enumerate((*known, *jumpers), 1)
+    ]
+    day = parse_day(history_of(work, 4, 1, "easy"), "x")
+    asked = parse_changes("", (), (), DurationSource.LEARNED)
+    assert asked.describe() == "learned durations"
+    plain, learned = (replay(day, queue_policy("easy"), one) for one in (NONE, asked))
+    assert learned.outcome.waits[ALL].mean_s < plain.outcome.waits[ALL].mean_s
 
 
 # --- what is refused -----------------------------------------------------------------------------
