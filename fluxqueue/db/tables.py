@@ -34,6 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
+from fluxqueue.fluxjob.dependency import DependencyKind
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.workload import labels
@@ -480,7 +481,7 @@ dependencies = Table(
     Column("job", Text, nullable=False),
     Column("target_uid", Text),
     Column("is_satisfied", Boolean, nullable=False, server_default=text("false")),
-    CheckConstraint("kind IN ('afterok', 'afternotok', 'afterany', 'after')", name="kind"),
+    CheckConstraint(f"kind IN ({_quoted(DependencyKind)})", name="kind"),
 )
 Index("ix_dependencies_namespace_job", dependencies.c.namespace, dependencies.c.job)
 Index("ix_dependencies_target_uid", dependencies.c.target_uid)

@@ -3,7 +3,7 @@
 ``outcome`` is the rule for one edge. ``judge`` combines the edges of one job and returns in words
 what it waits for. ``db.store.dependencies`` calls both. ``db/sql/31_dependencies.sql`` repeats the
 rule for one edge, and a test compares the two. The words are those of Slurm and Flux: ``afterok``,
-``afternotok``, ``afterany``, ``after``.
+``afternotok``, ``afterany``, ``after``, ``singleton``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ NAMED_MAX = 3
 
 
 class DependencyKind(StrEnum):
-    """What must happen to its target before an edge is satisfied."""
+    """What must happen to its target before an edge is satisfied.
+
+    The targets of ``SINGLETON`` are all jobs of the same user and name that are ahead of it.
+    """
 
     AFTEROK = "afterok"
     AFTERNOTOK = "afternotok"
     AFTERANY = "afterany"
     AFTER = "after"
+    SINGLETON = "singleton"
 
 
 class DependencyOutcome(StrEnum):
@@ -50,7 +54,8 @@ class Edge:
     """One dependency of a job.
 
     ``job`` is the target as its author wrote it. ``target`` is the job that this means, None if it
-    does not exist yet. ``is_satisfied``: it was satisfied before and stays so.
+    does not exist yet. Of a singleton it is the newest one ahead, None if there is none.
+    ``is_satisfied``: it was satisfied before and stays so.
     """
 
     kind: DependencyKind
@@ -73,7 +78,7 @@ class DependencyVerdict:
 def outcome(edge: Edge) -> DependencyOutcome:
     """Return the outcome of one edge for the present state of its target."""
     target = edge.target
-    if edge.is_satisfied:
+    if edge.is_satisfied or (target is None and edge.kind is DependencyKind.SINGLETON):
         return DependencyOutcome.SATISFIED
     if target is None:
         return DependencyOutcome.UNKNOWN
@@ -86,6 +91,7 @@ def outcome(edge: Edge) -> DependencyOutcome:
     is_ok = target.state is FluxJobState.COMPLETED
     satisfied_by = {
         DependencyKind.AFTERANY: True,
+        DependencyKind.SINGLETON: True,
         DependencyKind.AFTEROK: is_ok,
         DependencyKind.AFTERNOTOK: not is_ok,
         DependencyKind.AFTER: False,  # it ended and never ran

@@ -304,7 +304,7 @@ def _refuse_itself(
 ) -> None:
     """Refuse at once a dependency on the workload itself. The queue detects longer circles."""
     name = (workload.get("metadata") or {}).get("name")
-    if name and any(edge.job == name for edge in wishes.depends_on):
+    if name and any(edge.job == name and edge.kind != "singleton" for edge in wishes.depends_on):
         where, value = found[labels.DEPENDS_ON]
         hint = "name the workload that must go before; a name stands for one of this namespace"
         raise InvalidInput(f"{name!r} waits for itself", where=where, value=value, hint=hint)

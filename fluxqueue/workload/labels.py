@@ -74,7 +74,7 @@ HOLD = "fluxqueue/hold"
 """Annotation ``"true"``: held until it is removed."""
 
 JOB_NAME = "fluxqueue/job-name"
-"""Annotation: the name in a batch script, if it is no valid name of an object."""
+"""Annotation: the name in a batch script, if its Job has another one."""
 
 ACCOUNT = "fluxqueue/account"
 """Annotation: the account or bank in a batch script, for reports."""

@@ -1,8 +1,8 @@
 """When a workload may start, as its author writes it: dependencies and a begin time.
 
 Called by ``annotations``. The grammar is Slurm's: ``afterok:a:b,afterany:c``. Commas and blanks
-both separate. An item without a type continues the last one. Errors name the field, the value and
-the fix.
+both separate. An item without a type continues the last one. ``singleton:a`` names what takes
+turns. Errors name the field, the value and the fix.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BEGIN_LEAST_S, BEGIN_LAST_S = 0, 253_402_300_799
 _JOB = re.compile(r"[0-9]{1,18}|[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _DEPENDS_HINT = (
     "write afterok:<job>[,<job>...], also afterany:, afternotok:, after:, where <job> is the name"
-    " of a Job or FluxJob of this namespace, or a jobid"
+    " of a Job or FluxJob of this namespace, or a jobid; or singleton:<name>"
 )
 _BEGIN_HINT = "write a time with its zone, 2030-01-31T08:00:00Z, or a time from now: +2h, now+1d6h"
 

@@ -36,6 +36,7 @@ DROP FUNCTION fluxjob_next_place CASCADE;
 DROP FUNCTION fluxjob_with_gathering CASCADE;
 DROP FUNCTION fluxjobs_depend CASCADE;
 DROP FUNCTION fluxjob_with_block CASCADE;
+DROP FUNCTION fluxjob_singleton_ahead CASCADE;
 DROP FUNCTION fluxjob_dependency_target CASCADE;
 DROP FUNCTION fluxjob_dependency_outcome CASCADE;
 DROP FUNCTION fluxjob_priority_parts_of CASCADE;

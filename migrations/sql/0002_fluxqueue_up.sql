@@ -356,7 +356,7 @@ CREATE TABLE dependencies (
     target_uid TEXT,
     is_satisfied BOOLEAN DEFAULT false NOT NULL,
     CONSTRAINT pk_dependencies PRIMARY KEY (uid, number),
-    CONSTRAINT ck_dependencies_kind CHECK (kind IN ('afterok', 'afternotok', 'afterany', 'after')),
+    CONSTRAINT ck_dependencies_kind CHECK (kind IN ('after', 'afterany', 'afternotok', 'afterok', 'singleton')),
     CONSTRAINT fk_dependencies_uid_fluxjobs FOREIGN KEY(uid) REFERENCES fluxjobs (uid) ON DELETE CASCADE
 );
 
@@ -742,10 +742,10 @@ COMMENT ON COLUMN fair_shares.computed_at IS 'when they were computed';
 COMMENT ON TABLE dependencies IS 'Edges of depends_on, each with the workload its name stands for';
 COMMENT ON COLUMN dependencies.uid IS 'the waiting workload: fluxjobs.uid';
 COMMENT ON COLUMN dependencies.number IS 'counts from 0 within the workload';
-COMMENT ON COLUMN dependencies.kind IS 'afterok, afternotok, afterany or after';
+COMMENT ON COLUMN dependencies.kind IS 'afterok, afternotok, afterany, after or singleton';
 COMMENT ON COLUMN dependencies.namespace IS 'namespace of the name';
 COMMENT ON COLUMN dependencies.job IS 'name or jobid, as its author wrote it';
-COMMENT ON COLUMN dependencies.target_uid IS 'UID of the workload that it names; null: none yet';
+COMMENT ON COLUMN dependencies.target_uid IS 'UID of the workload that it names, or of the newest ahead of a singleton; null: none yet';
 COMMENT ON COLUMN dependencies.is_satisfied IS 'it is satisfied, and stays so';
 
 COMMENT ON TABLE accounting IS 'One row per run: when, where, how much, and how it ended';
@@ -1153,10 +1153,10 @@ CREATE FUNCTION fluxjob_dependency_outcome(
     kind text, state text, started_at timestamptz
 ) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
-        WHEN state IS NULL THEN 'unknown'
+        WHEN state IS NULL THEN CASE kind WHEN 'singleton' THEN 'satisfied' ELSE 'unknown' END
         WHEN kind = 'after' AND (state = 'Running' OR started_at IS NOT NULL) THEN 'satisfied'
         WHEN state NOT IN ('Completed', 'Failed', 'Cancelled') THEN 'waiting'
-        WHEN kind = 'afterany' THEN 'satisfied'
+        WHEN kind IN ('afterany', 'singleton') THEN 'satisfied'
         WHEN kind = 'afterok' AND state = 'Completed' THEN 'satisfied'
         WHEN kind = 'afternotok' AND state <> 'Completed' THEN 'satisfied'
         ELSE 'never' END
@@ -1177,6 +1177,21 @@ LANGUAGE sql STABLE AS $$
         SELECT uid, jobid FROM fluxjobs
         WHERE job !~ '^[0-9]+$' AND namespace = in_namespace AND name = job AND NOT is_gone) found
     ORDER BY jobid DESC LIMIT 1
+$$;
+
+-- Return a job that a singleton waits for. Those of the same user and namespace that have its name, or
+-- share it as singletons, are ahead of it if they came earlier or have slots.
+CREATE FUNCTION fluxjob_singleton_ahead(waiting fluxjobs, shared_name text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT f.uid FROM (
+        SELECT uid FROM dependencies
+        WHERE namespace = (waiting).namespace AND job = shared_name AND kind = 'singleton'
+        UNION
+        SELECT uid FROM fluxjobs WHERE namespace = (waiting).namespace AND workload_name = shared_name) found
+    JOIN fluxjobs f USING (uid)
+    WHERE f.user_name = (waiting).user_name AND f.ended_at IS NULL AND f.uid <> (waiting).uid
+      AND (f.jobid < (waiting).jobid OR f.state IN ('Allocated', 'Running'))
+    ORDER BY f.jobid < (waiting).jobid DESC, f.jobid DESC LIMIT 1
 $$;
 
 -- Set the columns of the row itself. The reason of a block replaces every other reason.
@@ -1241,10 +1256,13 @@ BEGIN
         DELETE FROM dependencies WHERE uid = NEW.uid;
         INSERT INTO dependencies (uid, number, kind, namespace, job, target_uid)
         SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
-               fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
+               CASE edge.value ->> 'type'
+                   WHEN 'singleton' THEN fluxjob_singleton_ahead(NEW, edge.value ->> 'job')
+                   ELSE fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job') END
         FROM jsonb_array_elements(NEW.observed -> 'depends_on') WITH ORDINALITY AS edge (value, number);
         -- Dependents may have waited in a circle that is now open. All jobs of a circle are held, so a
         -- chain that only waits is not walked: an author could change its first job again and again.
+        -- A singleton that waited for this one may have it no longer ahead.
         PERFORM fluxqueue_defer('reconcile', ARRAY(
             WITH RECURSIVE behind (uid) AS (
                 SELECT NEW.uid
@@ -1252,14 +1270,17 @@ BEGIN
                 SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
                 JOIN fluxjobs f ON f.uid = d.uid AND f.held_by = 'dependency'
                 WHERE NOT d.is_satisfied)
-            SELECT uid FROM (SELECT uid FROM behind LIMIT 1000) b WHERE uid <> NEW.uid),
+            SELECT uid FROM (SELECT uid FROM behind LIMIT 1000) b WHERE uid <> NEW.uid
+            UNION
+            SELECT uid FROM dependencies
+            WHERE target_uid = NEW.uid AND kind = 'singleton' AND NOT is_satisfied),
             is_blocked => true);
     END IF;
     IF is_new THEN
         -- A name means its newest workload, until the edge is satisfied.
         WITH renamed_edges AS (
             UPDATE dependencies d SET target_uid = NEW.uid
-            WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied
+            WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied AND d.kind <> 'singleton'
               AND d.job IN (NEW.workload_name, NEW.name, NEW.jobid::text)
               AND (d.job !~ '^[0-9]+$' OR d.job = NEW.jobid::text)
               AND NOT EXISTS (
@@ -1284,6 +1305,10 @@ BEGIN
                     JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
                     JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
                 SELECT uid FROM behind), is_blocked => true);
+        END IF;
+        IF NEW.ended_at IS NOT NULL THEN
+            -- It takes no turn any more. What it waited for had to end.
+            UPDATE dependencies SET kind = 'afterany' WHERE uid = NEW.uid AND kind = 'singleton';
         END IF;
         -- A release of a hold does not know the other dependencies.
         IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN

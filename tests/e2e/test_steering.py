@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
 from datetime import UTC, datetime, timedelta
@@ -95,6 +96,18 @@ async def test_what_depends_on_a_failure_is_held_until_it_is_put_right(space: Sp
     await space.until_gone(JOBS, "build")
     await space.create(job("build"))
     await space.until_all_complete(["build", "test"])
+
+
+async def test_singletons_run_one_after_the_other(space: Space) -> None:
+    """Those of a user that share a name, in their order."""
+    names = ["one", "two", "three"]
+    for name in names:
+        await space.create(job(name, wishes={"depends-on": "singleton:nightly"}))
+    await until_reason(space, "three", "depends on nightly (job")
+    await space.until_all_complete(names)
+    ended = [await space.fluxjob(name) for name in names]
+    for before, after in itertools.pairwise(one["status"] for one in ended if one):
+        assert before["endTime"] <= after["startTime"]
 
 
 async def test_wrong_dependencies_are_refused_at_admission(space: Space) -> None:

@@ -267,11 +267,14 @@ def _dependency(job: Facts) -> set[str]:
 
 
 def _ours(request: ScriptRequest) -> set[str]:
-    """Return our dependencies, one for each job. Those on ended jobs are gone in Slurm's answer."""
+    """Return our dependencies, one for each job.
+
+    Those on ended jobs, and singletons without others of their name, are gone in Slurm's answer.
+    """
     found = set()
     for word in filter(None, request.depends_on.split(",")):
         kind, *jobs = word.split(":")
-        found |= {f"{kind}:{job}" for job in jobs if not _is_over(kind, job)}
+        found |= {f"{kind}:{job}" for job in jobs if job and not _is_over(kind, job)}
     return found
 
 

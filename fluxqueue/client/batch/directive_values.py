@@ -13,6 +13,8 @@ from fluxqueue.errors import InvalidInput
 ARRAY_MAX = 100_000
 """Largest number of tasks of an array. An Indexed Job with more is refused by Kubernetes."""
 _LONE_DEPENDENCIES = frozenset({"singleton", "afterok", "afterany", "afternotok", "after"})
+SINGLETON = re.compile(r"\bsingleton:(?![^,\s])")
+"""The dependency of a singleton without the name that it shares (``job_manifest``)."""
 _NO_LIMIT = frozenset({"unlimited", "infinite", "inf", "infinity"})
 _MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024, "P": 1024**3}
 
@@ -45,6 +47,7 @@ def dependency(text: str, where: str) -> str:
     """Return the annotation for sbatch's ``--dependency``.
 
     A job without a type is ``afterany``. ``aftercorr`` becomes ``afterok``, which waits for more.
+    ``singleton`` has no name yet.
     """
     text = ",".join(map(_dependency, text.split(",")))
     if "?" in text:
@@ -57,9 +60,7 @@ def dependency(text: str, where: str) -> str:
     for word in text.split(","):
         kind, _, rest = word.partition(":")
         hint = ""
-        if kind == "singleton":
-            hint = "use afterany:NAME, with the name or jobid of the job before"
-        elif kind in {"expand", "afterburstbuffer", "fluid", "string", "in", "out", "inout"}:
+        if kind in {"expand", "afterburstbuffer", "fluid", "string", "in", "out", "inout"}:
             hint = "use afterok, afterany, afternotok or after"
         elif "+" in rest:
             hint = "use after:NAME without a delay, and --begin"
@@ -69,7 +70,7 @@ def dependency(text: str, where: str) -> str:
             raise InvalidInput(f"{word!r} cannot be kept", where=where, value=text, hint=hint)
     from fluxqueue.workload.starting import parse_depends_on
 
-    parse_depends_on(text, where)
+    parse_depends_on(SINGLETON.sub("singleton:name", text), where)
     return text
 
 
@@ -78,6 +79,8 @@ def _dependency(word: str) -> str:
     if not colon and kind and kind.lower() not in _LONE_DEPENDENCIES:
         return f"afterany:{kind}"
     kind = kind.lower()
+    if word.lower() == "singleton":
+        return "singleton:"
     return f"{'afterok' if kind == 'aftercorr' else kind}{colon}{rest}"
 
 

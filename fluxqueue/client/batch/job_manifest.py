@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fluxqueue.client.batch.directive_values import SINGLETON
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ def _request(
     is_each_pod = options.pop("each_pod", None)
     script = with_options(script, **options)
     request = translate(script, site, local_time(), is_each_pod=is_each_pod)
-    if not request.name:
+    if not request.name and not request.is_singleton:
         return replace(request, name=new_name(stem))
-    return with_name(request, request.name)
+    return with_name(request, request.name or stem)
 
 
 def new_name(stem: str, random_bytes: int = 3) -> str:
@@ -158,4 +159,15 @@ def job_manifest(request: ScriptRequest) -> dict[str, Any]:
             where="--image",
             hint=f"use --image, {IMAGE_VARIABLE}, or a line `#FLUX: --image=...` in the script",
         )
-    return manifest_of(request)
+    return manifest_of(_in_its_turn(request) if request.is_singleton else request)
+
+
+def _in_its_turn(request: ScriptRequest) -> ScriptRequest:
+    """Return a singleton with a name of its own, because the jobs before it may have the same."""
+    shared = request.name
+    return replace(
+        request,
+        name=new_name(shared),
+        original_name=request.original_name or shared,
+        depends_on=SINGLETON.sub(f"singleton:{shared}", request.depends_on),
+    )

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from fluxqueue.client.batch.begin_time import begin_time
 from fluxqueue.client.batch.directive_values import (
+    SINGLETON,
     count_of,
     dependency,
     duration,
@@ -101,6 +102,11 @@ class ScriptRequest:
     def is_script(self) -> bool:
         """Return whether it is a script, not a command."""
         return bool(self.script.text)
+
+    @property
+    def is_singleton(self) -> bool:
+        """Return whether it takes turns with the jobs of its user that have the same name."""
+        return bool(SINGLETON.search(self.depends_on))
 
     @property
     def system(self) -> str:

@@ -8,6 +8,19 @@ SELECT uid FROM fluxjobs WHERE uid IN (
     WHERE uid = ANY(CAST(:uids AS text[])) AND NOT is_satisfied AND target_uid IS NOT NULL)
 ORDER BY uid FOR UPDATE
 
+-- name: follow_singletons
+-- Has the singletons of some jobs wait for the newest one that is ahead of them now, if there is one.
+-- Returns the jobs whose target has changed.
+WITH found AS MATERIALIZED (
+    SELECT d.uid, d.number, fluxjob_singleton_ahead(f, d.job) AS ahead
+    FROM dependencies d JOIN fluxjobs f USING (uid)
+    WHERE d.uid = ANY(CAST(:uids AS text[])) AND d.kind = 'singleton' AND NOT d.is_satisfied)
+UPDATE dependencies d SET target_uid = found.ahead FROM found
+WHERE d.uid = found.uid AND d.number = found.number AND d.target_uid IS DISTINCT FROM found.ahead
+  AND (found.ahead IS NOT NULL
+       OR EXISTS (SELECT FROM fluxjobs t WHERE t.uid = d.target_uid AND t.ended_at IS NULL))
+RETURNING d.uid
+
 -- name: edges_of
 -- The dependencies of some jobs, and the present states of their targets.
 SELECT d.uid, d.number, d.kind, d.job, d.is_satisfied,

@@ -275,10 +275,10 @@ COMMENT ON COLUMN fair_shares.computed_at IS 'when they were computed';
 COMMENT ON TABLE dependencies IS 'Edges of depends_on, each with the workload its name stands for';
 COMMENT ON COLUMN dependencies.uid IS 'the waiting workload: fluxjobs.uid';
 COMMENT ON COLUMN dependencies.number IS 'counts from 0 within the workload';
-COMMENT ON COLUMN dependencies.kind IS 'afterok, afternotok, afterany or after';
+COMMENT ON COLUMN dependencies.kind IS 'afterok, afternotok, afterany, after or singleton';
 COMMENT ON COLUMN dependencies.namespace IS 'namespace of the name';
 COMMENT ON COLUMN dependencies.job IS 'name or jobid, as its author wrote it';
-COMMENT ON COLUMN dependencies.target_uid IS 'UID of the workload that it names; null: none yet';
+COMMENT ON COLUMN dependencies.target_uid IS 'UID of the workload that it names, or of the newest ahead of a singleton; null: none yet';
 COMMENT ON COLUMN dependencies.is_satisfied IS 'it is satisfied, and stays so';
 
 COMMENT ON TABLE accounting IS 'One row per run: when, where, how much, and how it ended';

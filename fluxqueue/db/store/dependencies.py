@@ -55,8 +55,14 @@ async def look_at(tx: Transaction, rows: Sequence[WorkloadRow]) -> None:
     if not rows:
         return
     uids = [row.uid for row in rows]
+    found = await tx.fetch(Q.edges_of, EdgeRow, uids=uids)
+    turns = {one.uid for one in found if one.kind == "singleton" and not one.is_satisfied}
+    if turns and (moved := await tx.fetch(Q.follow_singletons, str, uids=sorted(turns))):
+        # The new target is not locked, and may end at this moment: look again.
+        await tx.defer(TaskName.RECONCILE, set(moved))
+        found = await tx.fetch(Q.edges_of, EdgeRow, uids=uids)
     edges: dict[str, list[tuple[int, Edge]]] = defaultdict(list)
-    for one in await tx.fetch(Q.edges_of, EdgeRow, uids=uids):
+    for one in found:
         edges[one.uid].append((one.number, _edge(one)))
     await _remember_satisfied(tx, edges)
     circles = await _circles(tx, edges)

@@ -284,3 +284,50 @@ async def test_releases_come_before_looks_at_jobs_that_wait_for_others(rows: Row
     order = [(row["task_name"], row["uid"]) for row in found]
     assert order[0] == ("release", "first")
     assert order.index(("reconcile", "first")) < order.index(("reconcile", "then"))
+
+
+async def _turns(rows: Rows, **user_of: str) -> dict[str, str | None]:
+    """Whether each of some singletons waits for its turn."""
+    await look(rows)
+    return {uid: (await told(rows, uid))[2] for uid in user_of}
+
+
+async def test_one_singleton_of_a_user_and_name_runs_at_a_time(rows: Rows) -> None:
+    """In the order of their numbers, also if one of them goes before its turn."""
+    await rows.add_nodes(cpu_node("n0"))
+    jobs = {"a": "ann", "b": "ann", "c": "ann", "d": "ann", "e": "eve"}
+    for uid, user in jobs.items():
+        await rows.see(workload(uid, user_name=user, depends_on=edges("singleton:train")))
+    await rows.see(workload("f", namespace="other", depends_on=edges("singleton:train")))
+    waits = "dependency"
+    assert await _turns(rows, **jobs) == {"a": None, "b": waits, "c": waits, "d": waits, "e": None}
+    assert (await told(rows, "c"))[3] == "depends on train (job 2), which is Pending"
+    assert (await told(rows, "f"))[2] is None
+    await rows.match()
+    assert {uid for uid, state in (await rows.states()).items() if state == "Allocated"} == {
+        "a", "e", "f",
+    }  # fmt: skip
+    await end(rows, "b", "Cancelled")
+    assert (await told(rows, "c"))[3] == "depends on train (job 1), which is Allocated"
+    await rows.see(workload("c", user_name="ann"))
+    assert await _turns(rows, c="", d="") == {"c": None, "d": waits}
+    assert (await told(rows, "d"))[3] == "depends on train (job 1), which is Allocated"
+    done = workload("a", user_name="ann", depends_on=edges("singleton:train"), wanted=0)
+    await rows.see(replace(done, result="Failed"))
+    await rows.reconcile("a")
+    assert await _turns(rows, d="") == {"d": None}
+    assert await rows.value("SELECT kind FROM dependencies WHERE uid = 'a'") == "afterany"
+
+
+async def test_a_singleton_waits_for_a_job_with_its_name_that_is_none(rows: Rows) -> None:
+    """One that came before, and one that came later and runs when it is looked at."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("train"), workload("a", depends_on=edges("singleton:train")))
+    assert await _turns(rows, a="") == {"a": "dependency"}
+    await end(rows, "train")
+    assert await _turns(rows, a="") == {"a": None}
+    await rows.see(workload("b", depends_on=edges("singleton:later"), begin_at_s=4_000_000_000))
+    await rows.see(workload("later"))
+    await rows.match()
+    assert (await rows.states())["later"] == "Allocated"
+    assert await _turns(rows, b="") == {"b": "dependency"}

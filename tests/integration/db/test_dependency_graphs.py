@@ -33,6 +33,7 @@ class Wait:
     kind: DependencyKind
     job: str
     target: str | None = None
+    is_satisfied: bool = False
 
 
 @dataclass
@@ -60,31 +61,58 @@ class Model:
                 return uid
         return None
 
-    def edge(self, wait: Wait) -> Edge:
+    def ahead_of(self, uid: str, job: str) -> str | None:
+        """The one that a singleton waits for: the newest before it, else one that runs."""
+        number, found = self.things[uid].jobid, []
+        for other, thing in self.things.items():
+            shares = any((w.kind, w.job) == (DependencyKind.SINGLETON, job) for w in thing.waits)
+            is_ahead = thing.jobid < number or thing.state is S.RUNNING
+            if (shares or thing.name == job) and is_ahead and not thing.state.is_final:
+                found.append((thing.jobid < number, thing.jobid, other))
+        return max((one for one in found if one[2] != uid), default=(0, 0, None))[2]
+
+    def edge(self, uid: str, wait: Wait) -> Edge:
         """As the rule sees it."""
-        if wait.target is None:
-            return Edge(wait.kind, wait.job)
-        thing = self.things[wait.target]
-        return Edge(wait.kind, wait.job, Target(thing.jobid, thing.state, thing.has_started))
+        target = wait.target
+        if wait.kind is DependencyKind.SINGLETON:
+            target = self.ahead_of(uid, wait.job)
+        if target is None:
+            return Edge(wait.kind, wait.job, is_satisfied=wait.is_satisfied)
+        thing = self.things[target]
+        found = Target(thing.jobid, thing.state, thing.has_started)
+        return Edge(wait.kind, wait.job, found, wait.is_satisfied)
+
+    def targets(self, uid: str) -> list[tuple[Wait, Edge, str | None]]:
+        """Each of its edges, and what it waits for."""
+        return [
+            (w, self.edge(uid, w), self.ahead_of(uid, w.job) if w.kind == "singleton" else w.target)
+            for w in self.things[uid].waits
+        ]
+
+    def remember(self) -> None:
+        """A singleton whose turn has come keeps it."""
+        for uid, thing in self.things.items():
+            for wait, edge, _ in self.targets(uid) if thing.state is S.PENDING else ():
+                if wait.kind is DependencyKind.SINGLETON:
+                    wait.is_satisfied = outcome(edge) is DependencyOutcome.SATISFIED
 
     def submit(self, uid: str, thing: Thing) -> None:
         """Open edges follow the name."""
         self.things[uid] = thing
         for wait in thing.waits:
             wait.target = self.stands_for(wait.job)
-        for other in self.things.values():
+        for one, other in self.things.items():
             for wait in other.waits:
-                is_open = outcome(self.edge(wait)) is not DependencyOutcome.SATISFIED
+                is_open = outcome(self.edge(one, wait)) is not DependencyOutcome.SATISFIED
                 if is_open and wait.job in {thing.name, str(thing.jobid)}:
                     wait.target = uid
 
     def waits_for(self, uid: str) -> set[str]:
         """Those that it waits for now."""
-        waits = self.things[uid].waits
         return {
-            w.target
-            for w in waits
-            if w.target and outcome(self.edge(w)) is DependencyOutcome.WAITING
+            target
+            for _, edge, target in self.targets(uid)
+            if target and outcome(edge) is DependencyOutcome.WAITING
         }
 
     def is_in_circle(self, uid: str) -> bool:
@@ -97,7 +125,7 @@ class Model:
 
     def expected(self, uid: str) -> tuple[str, str | None, str | None]:
         """State, held_by and blocked_by of one that waits."""
-        edges = [self.edge(wait) for wait in self.things[uid].waits]
+        edges = [edge for _, edge, _ in self.targets(uid)]
         verdict = judge(edges, ["circle"] if self.is_in_circle(uid) else [])
         if verdict.is_never:
             return "Held", "dependency", "dependency"
@@ -118,14 +146,11 @@ class Story:
             uid, workload_name=name, name=f"{name}-job", depends_on=self.edges[uid], **more
         )
 
-    def draw_waits(self) -> list[Wait]:
+    def draw_waits(self, kinds: list[DependencyKind]) -> list[Wait]:
         """Names there are, names there are not yet, numbers."""
         jobs = [*NAMES, *(str(n) for n in range(1, 16))]
         count = self.random.choice((0, 1, 1, 2))
-        return [
-            Wait(self.random.choice(list(DependencyKind)), self.random.choice(jobs))
-            for _ in range(count)
-        ]
+        return [Wait(self.random.choice(kinds), self.random.choice(jobs)) for _ in range(count)]
 
     def pick(self, *states: FluxJobState) -> str | None:
         """One that is in one of the states and still there."""
@@ -139,7 +164,10 @@ class Story:
         if not free:
             return
         name, number = self.random.choice(free), len(self.model.things) + 1
-        uid, waits = f"{self.random.randrange(1000):03}-{number}", self.draw_waits()
+        uid, waits = (
+            f"{self.random.randrange(1000):03}-{number}",
+            self.draw_waits([*DependencyKind]),
+        )
         self.remember(uid, waits)
         await self.rows.see(self.seen(uid, name=name))  # type: ignore[arg-type]
         # A place that is drawn again leaves a gap in the numbers.
@@ -155,7 +183,8 @@ class Story:
         uid = self.pick(S.PENDING)
         if uid is None:
             return
-        waits = self.draw_waits()
+        # One that becomes a singleton later goes before those whose turn has come.
+        waits = self.draw_waits([one for one in DependencyKind if one != "singleton"])
         before = self.edges[uid]
         self.remember(uid, waits)
         await self.rows.see(self.seen(uid))  # type: ignore[arg-type]
@@ -205,6 +234,7 @@ class Story:
             self.random.shuffle(uids)
             for uid in uids:
                 await self.rows.reconcile(uid)
+        self.model.remember()
 
     async def compare(self) -> None:
         """Every waiting row is what the model says."""

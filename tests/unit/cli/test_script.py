@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fluxqueue.client.batch.begin_time import begin_time
 from fluxqueue.client.batch.dialects import DIALECTS
 from fluxqueue.client.batch.directive_values import duration, read_array
 from fluxqueue.client.batch.directives import SLURM, Fate
-from fluxqueue.client.batch.job_manifest import read_command, valid_name
+from fluxqueue.client.batch.job_manifest import job_manifest, read_command, valid_name
 from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
 from fluxqueue.client.batch.script_request import translate
@@ -313,8 +314,6 @@ def test_options_of_the_command_line_win_and_keep_the_nodes() -> None:
     ("text", "problem"),
     [
         ("afterok:1?afterok:2", "? is not supported"),
-        ("singleton", "use afterany:NAME"),
-        ("afterok:1,singleton", "use afterany:NAME"),
         ("after:1+5", "without a delay"),
         ("afterok:12_4", "it waits for the whole array"),
         ("afterburstbuffer:1", "use afterok"),
@@ -325,6 +324,24 @@ def test_dependencies_that_cannot_be_kept(text: str, problem: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
         sbatch(f"-d '{text}'")
     assert problem in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "name", "original"),
+    [("-J Train_1", "train-1", "Train_1"), ("-J train", "train", "train"), ("", "job", "job")],
+)
+def test_a_singleton_shares_its_name_and_has_one_of_its_own(
+    tmp_path: Path, header: str, name: str, original: str
+) -> None:
+    """A Job needs a name that no other one has. Without -J it is that of the script."""
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n#SBATCH {header} -d afterok:1,Singleton\nsrun app\n")
+    request = replace(read_command([str(script)]), image="x")
+    first, second = (job_manifest(request)["metadata"] for _ in range(2))
+    assert first["annotations"]["fluxqueue/depends-on"] == f"afterok:1,singleton:{name}"
+    assert first["annotations"]["fluxqueue/job-name"] == original
+    assert re.fullmatch(f"{name}-[0-9a-f]{{6}}", first["name"])
+    assert first["name"] != second["name"]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ ENDINGS = {
         S.CANCELLED: YES,
     },
     K.AFTERANY: dict.fromkeys((S.COMPLETED, S.FAILED, S.CANCELLED), YES),
+    K.SINGLETON: dict.fromkeys((S.COMPLETED, S.FAILED, S.CANCELLED), YES),
     K.AFTER: dict.fromkeys((S.COMPLETED, S.FAILED, S.CANCELLED), NEVER),
 }
 
@@ -57,6 +58,7 @@ def test_satisfied_stays_satisfied_and_unknown_is_told() -> None:
     """A target that was forgotten since does not matter. One that never was does."""
     assert outcome(Edge(K.AFTEROK, "a", None, is_satisfied=True)) is DependencyOutcome.SATISFIED
     assert judge([Edge(K.AFTEROK, "a")]).reason == "depends on a, which does not exist yet"
+    assert judge([Edge(K.SINGLETON, "a")]).reason == ""
 
 
 def test_every_edge_must_be_satisfied_and_the_first_hopeless_one_is_named() -> None:

@@ -29,6 +29,7 @@ def job(**annotations: str) -> dict[str, object]:
         (" afterok:a , afterany:17 \n", [Dependency(K.AFTEROK, "a"), Dependency(K.AFTERANY, "17")]),
         ("after:a.b-c afternotok:x", [Dependency(K.AFTER, "a.b-c"), Dependency(K.AFTERNOTOK, "x")]),
         ("afterok:a,afterok:a", [Dependency(K.AFTEROK, "a")]),
+        ("singleton:me", [Dependency(K.SINGLETON, "me")]),
     ],
 )
 def test_dependencies_are_read(text: str, expected: list[Dependency]) -> None:
@@ -42,6 +43,7 @@ def test_dependencies_are_read(text: str, expected: list[Dependency]) -> None:
         ("a", "'a' has no type"),
         ("", "has no type"),
         ("afterok", "'afterok' has no type"),
+        ("singleton", "or singleton:<name>"),
         ("afterok:", "'' is no name"),
         ("aftercorr:a", "'aftercorr' is no type of dependency"),
         ("afterok:A_b", "'A_b' is no name"),
