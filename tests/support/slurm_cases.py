@@ -1,7 +1,9 @@
 """Recorded answers of a real sbatch beside ours: equal, told, refused, or different in silence.
 
 ``make slurm-cases`` prints the table, and a test reads it. The answers are facts of Slurm 22.05.8
-on eight nodes, recorded while all of them were busy. A line of the file leaves out defaults.
+on eight nodes, recorded while all of them were busy (``record_slurm``). A line of a file leaves out
+defaults. ``public_style.jsonl`` has scripts of many batch systems. Slurm reads few lines of the
+others, and that one had no GPUs: ``manual`` has what the manual of the script's system says.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.workload.quantity import parse_quantity
 
-CASES = Path(__file__).parents[1] / "unit" / "cli" / "slurm_cases.jsonl"
+_CASES = Path(__file__).parents[1] / "unit" / "cli"
+CASES = _CASES / "slurm_cases.jsonl", _CASES / "public_style.jsonl"
 DEFAULTS = {
     "NumNodes": "1", "NumTasks": "1", "CPUs/Task": "1", "TimeLimit": "UNLIMITED",
     "Partition": "main", "Dependency": "(null)", "Reason": "Resources", "Requeue": "1",
@@ -64,18 +67,22 @@ class Case:
     job: Facts | None
 
 
-def recorded(path: Path = CASES) -> list[Case]:
+def recorded() -> list[Case]:
     """Return the recorded cases."""
-    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    lines = (line for path in CASES for line in path.read_text(encoding="utf-8").splitlines())
     return [
         Case(
             *(row["group"], row["name"], row["script"], tuple(row.get("argv", ()))),
             row.get("env", {}),
             datetime.fromisoformat(row["at"]),
-            None if row["job"] is None else DEFAULTS | row["job"],
+            _job(row["job"], row.get("manual")),
         )
-        for row in rows
+        for row in map(json.loads, lines)
     ]
+
+
+def _job(job: Facts | None, manual: Facts | None) -> Facts | None:
+    return None if job is None and not manual else DEFAULTS | (job or {}) | (manual or {})
 
 
 def answer(case: Case) -> tuple[Answer, str]:
