@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 OF_NODE = "$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)"
 """The cpus of a whole node, which its pod counts."""
+_UNBOUND = {
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "I_MPI_PIN": "off",
+}
+"""For mpirun of Open MPI 4 and 5, and of Intel. They would bind the ranks of each pod of a node to
+the same first cores. Slurm confines each job to cores of its own."""
 DEFAULT_QUEUE = "default"
 _COPIED = {
     "gpus": "SLURM_GPUS",
@@ -38,11 +45,9 @@ _IN_MEBIBYTES = {
 
 def variables_of(request: ScriptRequest) -> dict[str, str]:
     """Return the variables that follow from the directives. The shell expands ``$(...)``."""
-    if request.system == "slurm":
-        return _slurm(request)
-    if request.system == "pbs":
-        return _pbs(request)
-    return _lsf(request) if request.system == "lsf" else {}
+    of_system = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf}.get(request.system)
+    is_shared = request.is_script and cpus_of(request) > 1 and not request.is_exclusive
+    return (_UNBOUND if is_shared else {}) | (of_system(request) if of_system else {})
 
 
 def _nodes(request: ScriptRequest) -> int:

@@ -6,6 +6,7 @@ import io
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -258,6 +259,57 @@ def test_srun_is_found_by_a_login_shell(tmp_path: Path) -> None:
     request = replace(request, command=("/bin/bash", "-l", "-c", script))
     done = run(request, tmp_path)
     assert done.stdout.split() == ["3", "3"], done.stderr
+
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "batch"
+TORCHRUN = """#!/bin/sh
+count=${2#--nproc-per-node=}
+for rank in $(seq 0 $((count - 1))); do
+    RANK=$rank WORLD_SIZE=$count LOCAL_RANK=$rank python3 "$3" &
+done
+wait
+"""
+"""PyTorch takes gigabytes, so its launcher is played: one process for each rank, told by variables.
+
+That of a real image finds the same words and the same variables of Slurm.
+"""
+
+
+def of_example(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run an example in a folder of its own, with the programs that stand beside Python."""
+    request = read_command([str(EXAMPLES / name)])
+    programs = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # Open MPI refuses root, which many images run as.
+    root = {f"OMPI_ALLOW_RUN_AS_ROOT{one}": "1" for one in ("", "_CONFIRM")}
+    return subprocess.run(
+        command(request, folder, "", ""), env=environment(request, folder, PATH=programs, **root),
+        capture_output=True, text=True, check=False, timeout=100, cwd=folder,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(
+    not (Path(sys.executable).parent / "mpirun").exists(),
+    reason="no wheel of Open MPI is installed",
+)
+def test_the_example_of_mpirun_runs(tmp_path: Path) -> None:
+    """The real one sees variables of Slurm, and more ranks than this machine has cores."""
+    done = of_example("mpi.sh", tmp_path)
+    assert done.stdout == "3.141593 by 4 ranks\n", done.stderr
+
+
+def test_the_example_of_multiprocessing_runs(tmp_path: Path) -> None:
+    done = of_example("pool.sh", tmp_path)
+    assert done.stdout == "328350\n", done.stderr
+
+
+def test_the_example_of_torchrun_starts_a_process_for_each_gpu(tmp_path: Path) -> None:
+    (tmp_path / "torchrun").write_text(TORCHRUN)
+    (tmp_path / "torchrun").chmod(0o755)
+    (tmp_path / "train.py").write_text(
+        "import os\nprint(*(os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'OMP_NUM_THREADS')))\n"
+    )
+    done = of_example("torchrun.sh", tmp_path)
+    assert sorted(done.stdout.splitlines()) == ["0 2 4", "1 2 4"], done.stderr
 
 
 IN_STEP = """cat >step.sh <<'END'
