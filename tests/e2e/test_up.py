@@ -252,3 +252,36 @@ async def test_an_unreadable_kubeconfig_is_one_line_and_exit_2(
     assert len(said) == 1, said
     assert str(kubeconfig) in said[0]
     await _until_no_family(data_dir)
+
+
+PROGRAM = """
+from fluxqueue.client import Client
+with Client() as client:
+    print(client.submit(divmod, args=[17, 5], image="python:3.13").result())
+"""
+
+
+@pytest.mark.long("seconds on a whole cluster")
+async def test_programs_run_if_that_is_asked_for_and_it_says_so(data_dir: Path) -> None:
+    """A function has its result, and srun starts the tasks of a script, in the shell beside it."""
+    async with running_up("--run-programs", "--nodes", "1", "--data-dir", data_dir) as up:
+        await up.until_printed(READY)
+        assert any("with your rights: no image, no isolation" in line for line in up.lines)
+        script = data_dir / "four.sh"
+        script.write_text("#!/bin/sh\n#SBATCH -n 4\nsrun -l echo of $SLURM_NTASKS\nexit 3\n")
+        beside = {"KUBECONFIG": str(data_dir / "kubeconfig")}
+        beside["PATH"] = f"{data_dir / 'bin'}:{os.environ['PATH']}"
+
+        async def run(*words: str) -> tuple[int | None, list[str]]:
+            done = await asyncio.create_subprocess_exec(
+                *words, env=os.environ | beside, stdout=asyncio.subprocess.PIPE
+            )
+            output, _ = await done.communicate()
+            return done.returncode, sorted(output.decode().splitlines())
+
+        assert await run("python", "-c", PROGRAM) == (0, ["(3, 2)"])
+        _, lines = await run("fluxqueue", "submit", str(script), "--image", "x", "--attach")
+        assert [line for line in lines if "submitted" not in line] == [
+            f"{rank}: of 4" for rank in range(4)
+        ]
+        assert await up.end(signal.SIGINT) == 0

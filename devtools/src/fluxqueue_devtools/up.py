@@ -29,6 +29,7 @@ TRY = (
     "fluxqueue explain hello",
 )
 """The commands that ``up`` proposes. They need no file and no kubectl."""
+RUNS_HERE = "pods run their commands on this machine, with your rights: no image, no isolation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,12 @@ class UpOptions:
         str, typer.Option(help="host name under which the cluster reaches this machine")
     ] = "127.0.0.1"
     view: Annotated[bool, typer.Option(help="start a view server (history, acct, /api/v1)")] = True
+    run_programs: Annotated[
+        bool,
+        typer.Option(
+            help="run the commands of pods on this machine, as you: no image, no isolation"
+        ),
+    ] = False
     data_dir: Annotated[
         Path | None,
         typer.Option(help="folder for database, cluster and logs (default: .fluxqueue)"),
@@ -71,7 +78,7 @@ def up(options: UpOptions) -> None:
         shape=ClusterShape(
             nodes=options.nodes or 0, cpu=options.cpu, memory=options.memory, gpus=options.gpus
         ),
-        cluster_arguments=_cluster_arguments(options.nodes),
+        cluster_arguments=_cluster_arguments(options),
         kubeconfig=options.kubeconfig,
         database_url=options.database_url or os.environ.get("DATABASE_URL", ""),
         workers=options.workers,
@@ -81,10 +88,11 @@ def up(options: UpOptions) -> None:
     asyncio.run(_run(stack))
 
 
-def _cluster_arguments(nodes: int | None) -> tuple[str, ...]:
+def _cluster_arguments(options: UpOptions) -> tuple[str, ...]:
     from fluxqueue_devtools.tutorial import node_arguments
 
-    return ("--jobsets", *(node_arguments() if nodes is None else ()))
+    nodes = node_arguments() if options.nodes is None else ()
+    return ("--jobsets", *nodes, *(("--run-programs",) if options.run_programs else ()))
 
 
 async def _run(options: StackOptions) -> None:
@@ -164,4 +172,5 @@ def _report(stack: Stack, window: str) -> list[str]:
         *(f"  {line}" for line in TRY),
         *view,
         f"logs  {stack.options.data_dir / 'logs'}",
+        *([RUNS_HERE] if "--run-programs" in stack.options.cluster_arguments else ()),
     ]

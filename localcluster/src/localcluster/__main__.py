@@ -80,6 +80,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--jobsets", action="store_true", help="add the JobSet kind and a simple controller for it"
     )
     parser.add_argument(
+        "--run-programs",
+        action="store_true",
+        help="run the commands of pods on this machine, as you, without their images or isolation",
+    )
+    parser.add_argument(
         "--node-pool",
         type=_pool,
         action="append",
@@ -208,6 +213,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         webhook_certificate=arguments.webhook_certificate,
         has_rbac=arguments.authorization == "rbac",
         has_jobsets=arguments.jobsets,
+        runs_programs=arguments.run_programs,
         node_pools=arguments.node_pool,
         options=_options(arguments),
     )

@@ -47,6 +47,7 @@ class LocalClusterConfig:
     False turns access control off: every known user has all rights. ``audit_log`` is a file that
     gets a line for each request. ``host`` is the address to listen on, or a name for it that
     clients use. ``has_jobsets`` adds the definition of JobSets and a simple controller for them.
+    With ``runs_programs``, the commands of pods run on this machine, as the user of this process.
     ``node_pools`` are nodes that an autoscaler adds when pods need them. The API server shows
     ``tls.crt`` and ``tls.key`` of the folder ``webhook_certificate`` to webhooks.
     """
@@ -60,6 +61,7 @@ class LocalClusterConfig:
     run_nodes: bool = True
     has_rbac: bool = True
     has_jobsets: bool = False
+    runs_programs: bool = False
     node_pools: list[SimulatedPool] = field(default_factory=list)
     audit_log: Path | None = None
     webhook_certificate: Path | None = None
@@ -140,7 +142,7 @@ class LocalCluster:
         if config.run_scheduler:
             self._controllers.append(Scheduler(context))
         if config.run_nodes:
-            self.nodes = NodeFleet(context, config.nodes)
+            self.nodes = NodeFleet(context, config.nodes, runs_programs=config.runs_programs)
             await self.nodes.register()
             self._controllers.append(self.nodes)
             if config.node_pools:

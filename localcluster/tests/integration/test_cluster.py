@@ -603,3 +603,54 @@ async def test_pods_of_a_removed_node_take_nothing_from_the_next_node_of_its_nam
 
         await eventually(runs_again, "another pod runs in its place")
     assert [one.message for one in caplog.records if "controller failed" in one.message] == []
+
+
+async def _ended(client: Client, name: str) -> Obj:
+    async def look() -> Obj | None:
+        pod = await _get(client, PODS, name)
+        return pod if pod and pod["status"].get("phase") in {"Succeeded", "Failed"} else None
+
+    found = await eventually(look, f"pod {name} has ended")
+    assert found is not None
+    return found
+
+
+PROGRAM = """
+echo $NAME $(cat $FOLDER/x 2>/dev/null) '$$'; echo one > /work/x; cat /work/x
+echo done > /dev/termination-log; exit 3
+"""
+
+
+async def test_programs_run_on_this_machine_if_that_is_asked_for() -> None:
+    """With variables, empty volumes, output, message and exit code. Others stay simulated."""
+    async with LocalCluster(_config(runs_programs=True)) as running, client_of(running) as client:
+        spec = _template({})["spec"]
+        main = {**spec["containers"][0], "volumeMounts": [{"name": "w", "mountPath": "/work"}]}
+        field = {"fieldRef": {"fieldPath": "metadata.labels['a/b']"}}
+        main["env"] = [{"name": "NAME", "valueFrom": field}, {"name": "FOLDER", "value": "/work"}]
+        commands = {
+            "whole": ["sh", "-c", PROGRAM.replace("$", "$$")],
+            "missing": ["no-such-program"],
+            "stubborn": ["sh", "-c", "trap 'echo asked' TERM; while :; do sleep 0.1; done"],
+            "simulated": [],
+        }
+        for name, command in commands.items():
+            one = {**spec, "containers": [{**main, "command": command}]}
+            pod = {"metadata": {"name": name, "labels": {"a/b": "c"}}, "spec": one}
+            pod["spec"]["volumes"] = [{"name": "w", "emptyDir": {}}]
+            await client.create(PODS, "default", {"apiVersion": "v1", "kind": "Pod", **pod})
+        whole = await _ended(client, "whole")
+        ended = whole["status"]["containerStatuses"][0]["state"]["terminated"]
+        assert (ended["exitCode"], ended["message"]) == (3, "done\n")
+        logs = whole["metadata"]["annotations"][f"{PREFIX}logs"]
+        assert logs == "c $$\none\n"
+        missing = await _ended(client, "missing")
+        ended = missing["status"]["containerStatuses"][0]["state"]["terminated"]
+        assert ended["exitCode"] == 127
+        assert (await _ended(client, "simulated"))["status"]["phase"] == "Succeeded"
+        await client.delete(PODS, "default", "stubborn", grace_s=1)
+
+        async def is_gone() -> bool:
+            return await _get(client, PODS, "stubborn") is None
+
+        await eventually(is_gone, "its program is killed after the grace period")

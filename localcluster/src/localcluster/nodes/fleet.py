@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from localcluster.client.calls import Client, PatchKind
@@ -19,6 +21,7 @@ from localcluster.loops.context import Context
 from localcluster.loops.informers import by_controller, by_node
 from localcluster.loops.objects import (
     LEASE_NAMESPACE,
+    is_deleting,
     is_true,
     key_of,
     node_name,
@@ -28,7 +31,8 @@ from localcluster.loops.objects import (
 )
 from localcluster.loops.workqueue import WorkQueue
 from localcluster.nodes import pod_simulation as simulation
-from localcluster.nodes.pod_simulation import Run, Step
+from localcluster.nodes.host_programs import HostPrograms, words_of
+from localcluster.nodes.pod_simulation import Run, Script, Step
 from localcluster.nodes.shape import (
     LEASE_DURATION_S,
     RENEW_S,
@@ -59,9 +63,16 @@ class _Node:
 
 
 class NodeFleet:
-    """Nodes and what runs on them."""
+    """Nodes and what runs on them. With ``runs_programs``, commands run on this machine."""
 
-    def __init__(self, context: Context, shapes: list[NodeShape], *, workers: int = 16) -> None:
+    def __init__(
+        self,
+        context: Context,
+        shapes: list[NodeShape],
+        *,
+        workers: int = 16,
+        runs_programs: bool = False,
+    ) -> None:
         self._context = context
         self._pods = context.informers.get(PODS)
         self._pods_on = context.informers.index(PODS, by_node)
@@ -71,6 +82,7 @@ class NodeFleet:
         self._held: dict[str, tuple[_Node, Amounts]] = {}
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._queue: WorkQueue[PodKey] = WorkQueue("node", self._sync, workers=workers)
+        self._programs = HostPrograms(self._annotate) if runs_programs else None
         self._heart: asyncio.Task[None] | None = None
         self._beats: set[asyncio.Task[None]] = set()
         for shape in shapes:
@@ -100,6 +112,8 @@ class NodeFleet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._queue.stop()
+        if self._programs is not None:
+            await self._programs.stop()
 
     async def register(self) -> None:
         """Create or refresh the Node objects and their Leases."""
@@ -244,6 +258,8 @@ class NodeFleet:
         if pod is None or uid_of(pod) != uid:
             self._runs.pop(uid, None)
             self._give_back(uid)
+            if self._programs is not None:
+                self._programs.forget(uid)
             return
         node = self._nodes.get(node_name(pod))
         if node is None or node.is_silent:
@@ -252,7 +268,7 @@ class NodeFleet:
         if run is None:
             run = self._recover(node, pod)
         else:
-            run.script = simulation.script_of(pod)
+            run.script = self._script(pod)
         step, due_s = simulation.next_step(pod, run, now())
         if step is Step.NOTHING:
             return
@@ -288,7 +304,8 @@ class NodeFleet:
         whose = simulation.failure_key(pod)
         if whose not in self._attempts:
             self._attempts[whose] = self._earlier_attempts(whose)
-        run = Run(simulation.script_of(pod), now(), attempt=self._attempts[whose])
+        self._run_program(pod)
+        run = Run(self._script(pod), now(), attempt=self._attempts[whose])
         node.pods_started += 1
         count = node.pods_started
         pod_ip = f"10.{128 + node.number // 256 % 128}.{node.number % 256}.{count % 254 + 1}"
@@ -304,6 +321,30 @@ class NodeFleet:
             self._attempts[whose] -= 1
             self._give_back(uid_of(pod))
             raise
+
+    def _run_program(self, pod: Obj) -> None:
+        if self._programs is not None and words_of(pod):
+            self._programs.start(pod)
+
+    def _script(self, pod: Obj) -> Script:
+        """Return how a pod runs: as its annotations say, or as its program does."""
+        script = simulation.script_of(pod)
+        if self._programs is None or not words_of(pod):
+            return script
+        code = self._programs.exit_code(uid_of(pod))
+        if code is not None:
+            return Script(0.0, code)
+        if not is_deleting(pod):
+            return Script(None)
+        self._programs.ask_to_end(uid_of(pod))
+        return Script(None, termination_s=float(pod["metadata"]["deletionGracePeriodSeconds"]))
+
+    async def _annotate(self, pod: Obj, notes: Mapping[str, str]) -> None:
+        namespace, name = key_of(pod)
+        body = {"metadata": {"uid": uid_of(pod), "annotations": dict(notes)}}
+        with suppress(ClientError):
+            self._pods.observe(await self._context.client.patch(PODS, namespace, name, body))
+        self._queue.add((namespace, name, uid_of(pod)))
 
     def _earlier_attempts(self, whose: tuple[str, str]) -> int:
         """Return how many runs counted with this one took place before this process started."""
@@ -327,6 +368,8 @@ class NodeFleet:
         elif step is Step.RESTART:
             status_of = pod.get("status") or {}
             run.restarts += 1
+            self._run_program(pod)
+            run.script = self._script(pod)
             status = simulation.running_status(
                 pod, run, at, host_ip=node.ip, pod_ip=status_of.get("podIP", "")
             )
