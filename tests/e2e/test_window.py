@@ -92,6 +92,36 @@ async def test_every_view_shows_what_is_there(space: Space, page: Page) -> None:
     await space.delete("shown")
 
 
+SEEN_COLUMNS = """
+return [...document.querySelectorAll("thead th")]
+  .filter((one) => one.getBoundingClientRect().left < innerWidth - 40)
+  .map((one) => one.className.trim())
+"""
+
+
+async def test_a_telephone_shows_start_and_reason_first(space: Space, page: Page) -> None:
+    """Without a move to the side, and with most of the height for the jobs."""
+    await space.create(job("behind", pods=9, cpu="16", wishes={"duration": "1h"}))
+    await space.until_state("behind", *WAITING)
+
+    def look() -> tuple[list[str], float]:
+        page.run("localStorage.clear()")
+        page.driver.set_window_size(390, 844)
+        try:
+            _go(page, "map")
+            _go(page, "queue")
+            page.says("behind", "tbody")
+            above = page.run("return document.querySelector('.table').getBoundingClientRect().top")
+            return page.run(SEEN_COLUMNS), above / page.run("return innerHeight")
+        finally:
+            page.driver.set_window_size(1280, 800)
+
+    seen, above = await _in_thread(look)
+    assert seen[:3] == ["name", "start", "reason"]
+    assert above < 0.3
+    await space.delete("behind")
+
+
 async def test_nodes_under_way_are_on_the_map(space: Space, page: Page) -> None:
     """With their pool and the expected time, as long as they are asked for."""
     pools = Pools(space)
@@ -253,6 +283,10 @@ async def test_explain_answers_in_the_page(space: Space, page: Page) -> None:
     assert answer.startswith("Later · "), answer
     assert "4 are needed" in answer
     await _in_thread(lambda: page.says("In the way: there", "article"))
+    there = (await space.fluxjob("there"))["status"]["jobid"]  # type: ignore[index]
+    assert page.run(
+        "return document.querySelector(arguments[0])", f"article p a[href='#/job/{there}']"
+    )
     await space.delete("asked")
     await space.delete("there")
 

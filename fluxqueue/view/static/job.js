@@ -5,7 +5,7 @@ import {get, list, post} from "./api.js";
 import {refresh, state, subscribe} from "./state.js";
 import {amount, clock, colour, plain, since, span} from "./words.js";
 import {SmallMap} from "./map.js";
-import {partsOf, startOf} from "./queue.js";
+import {linked, partsOf, startOf} from "./queue.js";
 
 const ENDED = new Set(["Completed", "Failed", "Cancelled"]), HAS_NODES = new Set(["Allocated", "Running"]);
 const VERBS = [
@@ -54,15 +54,15 @@ function Explain({job}) {
   };
   const status = answer?.status;
   return html`<section><h2>Why, and when</h2>
-    <p>${plain(job.reason) || "–"}</p>
+    <p>${job.reason ? linked(job.reason) : "–"}</p>
     <p>${startOf(job).text && html`Expected start ${startOf(job).text}, <b>${startOf(job).kind}</b>.`}</p>
     <button onClick=${ask}>Explain</button>
     ${answer && !status && html`<p>${plain(answer.text)}</p>`}
-    ${status && html`<p><b>${plain(status.verdict || status.reason)}</b>${status.expectedStart ? ` · ${clock(status.expectedStart)}` : ""}${status.certainty ? ` · ${plain(status.certainty)}` : ""}: ${plain(status.message)}</p>
+    ${status && html`<p><b>${plain(status.verdict || status.reason)}</b>${status.expectedStart ? ` · ${clock(status.expectedStart)}` : ""}${status.certainty ? ` · ${plain(status.certainty)}` : ""}: ${linked(status.message)}</p>
       ${status.variants?.length > 0 && html`<table><thead><tr><th>With</th><th>it starts</th></tr></thead><tbody>
         ${status.variants.map((one) => html`<tr><td>${plain(one.text)}</td><td>${one.expectedStart ? clock(one.expectedStart) : plain(one.verdict)}</td></tr>`)}</tbody></table>`}
-      ${status.blockers?.length > 0 && html`<p>In the way: ${status.blockers.map((one) =>
-        `${one.name ? plain(one.name) : "a job of another namespace"} on ${plain(one.nodes)}${one.until ? ` until ${clock(one.until)}` : ""}`).join("; ")}</p>`}`}
+      ${status.blockers?.length > 0 && html`<p>In the way: ${status.blockers.map((one, n) => html`${n ? "; " : ""}${!one.name ? "a job of another namespace"
+        : one.jobid ? html`<a href=${`#/job/${one.jobid}`}>${plain(one.name)}</a>` : plain(one.name)} on ${plain(one.nodes)}${one.until ? ` until ${clock(one.until)}` : ""}`)}</p>`}`}
   </section>`;
 }
 

@@ -5,7 +5,7 @@ import {Canvas, theme} from "./canvas.js";
 import {lookBack, state} from "./state.js";
 import {byNode, tree} from "./tree.js";
 import {address, remember} from "./address.js";
-import {amount, clock, colour, isGpu, plain, since, span} from "./words.js";
+import {amount, clock, colour, isGpu, onColour, plain, since, span} from "./words.js";
 
 const CELL = {width: 44, height: 30, gap: 4}, PAD = 8, TITLE = 14;
 const AHEAD_MS = 6 * 3600_000;
@@ -112,6 +112,20 @@ function drawState(context, state, x, y, w, h, colours) {
   context.restore();
 }
 
+/** The name of each job on its part of a node, if there is room for some of it. */
+function drawNames(context, parts, x, y, w, colours, chosen) {
+  context.font = "11px system-ui, sans-serif";
+  context.textBaseline = "top";
+  for (const {place, from, to} of parts) {
+    const room = (to - from) * w - 6;
+    if (!place?.name || room < 24 || (chosen && place.jobid !== chosen)) continue;
+    let text = plain(place.name);
+    while (text.length > 1 && context.measureText(text).width > room) text = `${text.slice(0, -2)}…`;
+    context.fillStyle = place.kind === "promised" ? colours.ink : onColour(place.jobid);
+    context.fillText(text, x + from * w + 3, y);
+  }
+}
+
 function drawNode(context, node, fill, x, y, w, h, colours, chosen, promise) {
   const withGpus = fill.gpuTotal > 0 && h >= 10, bar = withGpus ? h * 0.68 : h;
   context.fillStyle = colours.free;
@@ -143,6 +157,7 @@ function drawNode(context, node, fill, x, y, w, h, colours, chosen, promise) {
     context.lineDashOffset = 0;
     context.setLineDash([]);
   }
+  if (w > 58 && bar > 32) drawNames(context, fill.parts, x, y + bar - 15, w, colours, chosen);
   if (w > 58) {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "top";

@@ -5,7 +5,7 @@ import uPlot from "./vendor/uplot.js";
 import {list} from "./api.js";
 import {state} from "./state.js";
 import {address, remember} from "./address.js";
-import {isGpu, plain, span, trim} from "./words.js";
+import {clock, isGpu, plain, span, trim} from "./words.js";
 import {theme} from "./canvas.js";
 
 const PERIODS = {day: ["1d", "hour"], week: ["7d", "hour"], month: ["30d", "day"]};
@@ -21,8 +21,8 @@ function Chart({title, data, series, format, range, empty = "No run ended in thi
     const axis = {stroke: colours.quiet, grid: {stroke: colours.line, width: 1}, ticks: {stroke: colours.line}};
     const plot = new uPlot({
       width: box.current.clientWidth, height: 190, cursor: {y: false},
-      series: [{}, ...series.map((one) => ({...one, value: (_, value) => value === null || value === undefined ? "–" : format(value)}))],
-      axes: [axis, {...axis, size: 64, values: (_, ticks) => ticks.map(format)}],
+      series: [{value: (_, at) => at === null ? "–" : clock(at * 1000)}, ...series.map((one) => ({...one, value: (_, value) => value === null || value === undefined ? "–" : format(value)}))],
+      axes: [{...axis, space: 96, values: (_, ticks) => ticks.map((at) => clock(at * 1000))}, {...axis, size: 64, values: (_, ticks) => ticks.map(format)}],
       scales: {x: {range: () => range}, y: {range: (_, low, high) => [0, Math.max(high * 1.1, 1e-9)]}},
     }, data, box.current);
     const resize = new ResizeObserver(() => plot.setSize({width: box.current.clientWidth, height: 190}));

@@ -18,6 +18,10 @@ export function startOf(job, now = Date.now()) {
   return {text: `${clock(at)} (in ${span(left)})${latest}`, kind: promised ? "promise" : "estimate", at: Date.parse(at)};
 }
 
+/** A reason, in which each job that it names is a link. */
+export const linked = (text) => plain(text).split(/\b(job \d+)\b/).map((part, n) => n % 2
+  ? html`<a href=${`#/job/${part.slice(4)}`}>${part}</a>` : part);
+
 /** What a priority is the sum of. What is 0 is left out. */
 export const partsOf = ({priorityParts: parts}) => parts
   ? [["bounded", "asked"], ["queue", "queue"], ["fairShare", "fair share"]].filter(([key]) => parts[key])
@@ -38,15 +42,18 @@ const COLUMNS = {
   waited: ["Waits or runs", (job) => since(job.startedAt || job.submittedAt), (job) => -Date.parse(job.startedAt || job.submittedAt), "number"],
   start: ["Expected start", (job) => { const start = startOf(job); return start.text && html`${start.text} <small>${start.kind}</small>`; }, (job) => startOf(job).at],
   nodes: ["Nodes", (job) => plain(job.nodes), (job) => job.nodes || ""],
-  reason: ["Reason", (job) => html`<span title=${plain(job.reason)}>${plain(job.reason)}</span>`, (job) => job.reason],
+  reason: ["Reason", (job) => html`<span title=${plain(job.reason)}>${linked(job.reason)}</span>`, (job) => job.reason],
 };
 const USUAL = ["position", "name", "user", "queue", "state", "shape", "priority", "waited", "start", "reason"];
+/** On a telephone, what a user asks first comes first. */
+const NARROW = ["name", "start", "reason", "state", "waited", "queue", "user"];
 
 function savedColumns() {
   try {
     const kept = JSON.parse(localStorage.getItem(KEPT)).filter((one) => one in COLUMNS);
-    return kept.length ? kept : USUAL;
-  } catch { return USUAL; }
+    if (kept.length) return kept;
+  } catch { /* none are kept */ }
+  return matchMedia("(max-width: 40rem)").matches ? NARROW : USUAL;
 }
 
 const textOf = (job) => [job.jobid, job.name, job.namespace, job.user, job.queue, job.state, job.reason, job.kind, job.nodes, job.shape]
