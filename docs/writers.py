@@ -53,8 +53,8 @@ REASONS = {
     "size": "as `duration_s`",
     "request": "as `duration_s`",
     "start": "Each look writes what keeps the pods from running, and the worker adds the words of "
-    "the Job controller. A start that failed counts a try. A start, a changed request, a requeue "
-    "and a release by a user clear it.",
+    "the Job controller, or why a PodGroup cannot be made. A start that failed counts a try. A "
+    "start, a changed request, a requeue and a release by a user clear it.",
     "started_at": "The first pod that runs sets it. A requeue clears it.",
     "state": "All changes follow `fluxjob/lifecycle.py` or `fluxjob/follow.py`. The triggers "
     "only turn an incomplete group into Gathering, and block what waits for others.",

@@ -20,6 +20,8 @@ The rules:
 - If kube-scheduler refuses a PodGroup, only the pods that fit nowhere count as stuck. No node has
   refused the others. If none of its pods is named, the group is reported. After the start timeout
   the whole workload returns to the queue.
+- If the PodGroup that pods name cannot be made, they wait for ever. After ``unschedulable_s``
+  seconds the whole workload returns to the queue. Its next try does without the group.
 - A pod that no scheduler has looked at is reported with the name of its scheduler. After the start
   timeout the whole workload returns to the queue. It concerns other schedulers than the cluster's
   own, which may be down or busy for a while.
@@ -67,6 +69,7 @@ class StartFault(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     NO_OTHER_NODE = "NoOtherNode"
     NO_SCHEDULER = "NoScheduler"
+    NO_GROUP = "NoPodGroup"
     FAILED_CREATE = "FailedCreate"
     NOT_RUNNING = "NotRunning"
 
@@ -93,7 +96,7 @@ class Starting:
     """What was found by the last look, kept in the row.
 
     ``since_s`` is the epoch second of the first look that found this fault. ``words`` are those of
-    the Job controller, read at ``asked_s``.
+    the Job controller, read at ``asked_s``, or say which PodGroup cannot be made, and why.
     """
 
     fault: StartFault
@@ -243,6 +246,8 @@ def _judge_pods(facts: StartFacts, rules: StartRules, now_s: float) -> StartDeci
     found = _sort(facts)
     if found.unbound:
         return _unbound(facts, found, rules, now_s)
+    if _waits_for_group(facts):
+        return _without_group(facts, rules, now_s)
     if facts.lacking and facts.refused:
         return _without_node(facts, rules, now_s)
     if found.running >= facts.needed:
@@ -264,7 +269,7 @@ def _look_at_group_in_s(facts: StartFacts, rules: StartRules, now_s: float) -> f
     It is made when all pods are there: that releases them. Later it may be gone, or ask for more
     pods than there are. Those that have ended do not count for a pod that replaces another one.
     """
-    waiting = [pod for pod in facts.pods if pod.fact.node is None and not pod.fact.is_gated]
+    waiting = _waiting(facts)
     if not (rules.binds_groups and facts.is_whole and facts.is_placed and waiting):
         return None
     if facts.group_s is not None:
@@ -272,6 +277,11 @@ def _look_at_group_in_s(facts: StartFacts, rules: StartRules, now_s: float) -> f
     is_due = len(waiting) >= facts.needed or facts.waited_s >= rules.unschedulable_s
     # Nothing is planned: each pod that comes has a look. The sweep finds those that are late.
     return 0.0 if is_due else None
+
+
+def _waiting(facts: StartFacts) -> list[StartingPod]:
+    """Return the released pods that kube-scheduler has not bound."""
+    return [pod for pod in facts.pods if pod.fact.node is None and not pod.fact.is_gated]
 
 
 def retry_delay_s(tries: int) -> int:
@@ -359,6 +369,22 @@ def _held_back(
     if _is_over(facts, rules, is_bound=False):
         return StartDecision(starting, said, must_requeue=True)
     return StartDecision(starting, said, look_in_s=_pause(facts, rules))
+
+
+def _waits_for_group(facts: StartFacts) -> bool:
+    is_known = facts.past is not None and facts.past.fault is StartFault.NO_GROUP
+    return is_known and facts.is_placed and bool(_waiting(facts))
+
+
+def _without_group(facts: StartFacts, rules: StartRules, now_s: float) -> StartDecision:
+    """Decide about pods that name a PodGroup that cannot be made."""
+    assert facts.past is not None, "the release has found the fault"
+    said = f"{_count(len(_waiting(facts)), facts)} cannot be bound in PodGroup {facts.past.words}"
+    # It may be another one of the same name that binds them.
+    is_late = now_s - facts.past.since_s >= rules.unschedulable_s
+    if is_late and facts.can_requeue and not any(pod.fact.node for pod in facts.pods):
+        return StartDecision(facts.past, said, must_requeue=True)
+    return StartDecision(facts.past, said, look_in_s=_LOOK_MIN_S)
 
 
 def _without_node(facts: StartFacts, rules: StartRules, now_s: float) -> StartDecision:

@@ -1,8 +1,9 @@
 """PodGroups of Kubernetes for gangs: made when their pods are there, corrected while pods wait.
 
 ``worker.release`` calls it. The gang starts without a group if there can be none: Kubernetes does
-not serve it, the right to make one is missing, or another object has its name. So a group is never
-the reason that a job does not start.
+not serve it, the right to make one is missing, or another object has its name. If its pods name the
+group already, they wait, and the row keeps why. So a group is never the reason that a job does not
+start.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class GangGroups:
             return False
 
     async def ensure(self, namespace: str, wanted: GangGroup) -> str:
-        """Make or correct a group, and return its name. Empty: there can be none.
+        """Make or correct a group. Return why there can be none, or empty.
 
         Raises
         ------
@@ -52,13 +53,16 @@ class GangGroups:
         try:
             resource = await self._served()
             if resource is None:
-                return ""
-            return await self._put(resource, namespace, wanted)
+                return "Kubernetes does not serve PodGroups"
+            why = await self._put(resource, namespace, wanted)
         except ApiError as error:
             # The cluster may have been downgraded, or the right may be missing.
             self._asked_s, self._refused_s = None, self._clock.monotonic_s()
-            _warn(namespace, wanted, str(error))
-            return ""
+            why = str(error)
+        if why:
+            extra = {"namespace": namespace, "group": wanted.name, "job": wanted.job, "error": why}
+            logger.warning("a gang cannot be bound in a PodGroup", extra=extra)
+        return why
 
     async def _served(self) -> ApiResource | None:
         now_s = self._clock.monotonic_s()
@@ -75,20 +79,13 @@ class GangGroups:
         except Conflict:
             stored = await self._client.get(resource, namespace, wanted.name)
         else:
-            return wanted.name
+            return ""
         if not wanted.is_made_for(stored):
-            _warn(namespace, wanted, "another object has its name. Delete that one")
-            return ""
+            return "another object has its name"
         if stored["metadata"].get("deletionTimestamp"):
-            _warn(namespace, wanted, "it is being deleted")
-            return ""
+            return "it is being deleted"
         patch = wanted.correction(stored)
         if patch is not None:
             at = (resource, namespace, wanted.name)
             await self._client.patch(*at, patch, kind=PatchKind.MERGE, metadata_only=True)
-        return wanted.name
-
-
-def _warn(namespace: str, wanted: GangGroup, why: str) -> None:
-    extra = {"namespace": namespace, "group": wanted.name, "job": wanted.job, "error": why}
-    logger.warning("a gang starts without a PodGroup: its pods are bound one by one", extra=extra)
+        return ""

@@ -127,10 +127,12 @@ async def _release(
     wanted = pending.wanted
     if wanted is None:
         return Released(pending)
+    groupless = ""
     if wanted.is_sent and wanted.group is not None and _may_group(context):
-        await context.groups.ensure(wanted.namespace, wanted.group)
+        why = await context.groups.ensure(wanted.namespace, wanted.group)
+        groupless = f"{wanted.group.name}: {why}" if why else ""
         if wanted.is_released:
-            return Released(pending)
+            return Released(pending, groupless=groupless)
     written = None
     # The status comes first: pods must not run before R is visible. If it is deferred, the template
     # shows the node.
@@ -166,6 +168,7 @@ async def _release(
         is_put_off=is_put_off,
         written=written,
         is_placed=placement is not None or wanted.is_sent,
+        groupless=groupless,
     )
 
 
@@ -180,9 +183,10 @@ async def _grouped(context: WorkerContext, wanted: DesiredState) -> DesiredState
     group = ""
     if wanted.group is not None and _may_group(context):
         if wanted.needs_group:
-            group = await context.groups.ensure(wanted.namespace, wanted.group)
-        elif await context.groups.can_make():
-            group = wanted.group.name
+            is_there = not await context.groups.ensure(wanted.namespace, wanted.group)
+        else:
+            is_there = await context.groups.can_make()
+        group = wanted.group.name if is_there else ""
     if wanted.needs_group and not group:
         # Each pod comes gated: one that its node refuses can be sent elsewhere.
         return replace(wanted, placement=None)

@@ -1,11 +1,17 @@
-"""Pods with the labels of a group."""
+"""Pods with the labels of a group, and clusters that serve PodGroups of Kubernetes."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from fluxqueue.errors import NotFound
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import CRDS
 from fluxqueue.workload.kinds.pod_group import Assembly
 from fluxqueue.workload.pod_request import slot_kind
+from tests.support.e2e.custom_kinds import definition
+from tests.support.e2e.lives import POD_GROUP
+from tests.support.waiting import eventually
 from tests.support.workloads import bare_pod, container
 
 GATE = {"schedulingGates": [{"name": "fluxqueue"}]}
@@ -34,3 +40,17 @@ def group(
         slot_kinds={pod["metadata"]["uid"]: slot_kind(pod) for pod in pods},
         jobs=more.pop("jobs", {}),
     ).assemble()
+
+
+async def serve(admin: KubeClient) -> None:
+    """Serve PodGroups as Kubernetes 1.37 does."""
+    await admin.create(CRDS, None, definition(POD_GROUP))
+
+    async def is_served() -> bool:
+        try:
+            await admin.list(POD_GROUP)
+        except NotFound:
+            return False
+        return True
+
+    await eventually(is_served, "PodGroups are served")

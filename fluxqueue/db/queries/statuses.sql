@@ -142,7 +142,14 @@ UPDATE fluxjobs f SET
     released_generation = CASE WHEN f.state IN ('Allocated', 'Running')
                      THEN greatest(f.released_generation, w.generation)
                      ELSE f.released_generation END,
-    reconcile_at = CASE WHEN f.vacate_by IS NULL THEN f.reconcile_at ELSE now() END,
+    reconcile_at = CASE WHEN f.vacate_by IS NULL AND w.groupless = '' THEN f.reconcile_at
+                        ELSE now() END,
+    start = CASE WHEN w.groupless = '' OR f.vacate_by IS NOT NULL THEN f.start
+                 ELSE f.start || jsonb_build_object('trouble', jsonb_build_object(
+                     'fault', 'NoPodGroup', 'words', w.groupless, 'since_s',
+                     CASE WHEN f.start -> 'trouble' ->> 'fault' = 'NoPodGroup'
+                          THEN f.start -> 'trouble' -> 'since_s'
+                          ELSE to_jsonb(extract(epoch FROM now())) END)) END,
     pinned_to = CASE WHEN w.is_made THEN w.pinned_to ELSE f.pinned_to END,
     is_placed = CASE WHEN w.is_made THEN w.is_placed ELSE f.is_placed END,
     -- A status that is put off is pending, as after one written just now (a trigger's rule).
@@ -155,7 +162,7 @@ UPDATE fluxjobs f SET
     troubles = f.troubles - 'last_error'
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
     uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,
-    is_put_off bool, is_placed bool, version bigint, told text, told_version bigint,
+    is_put_off bool, is_placed bool, groupless text, version bigint, told text, told_version bigint,
     flux_version text)
 WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
                 ORDER BY uid FOR NO KEY UPDATE)

@@ -18,6 +18,7 @@ from fluxqueue.db.store.statuses import WrittenStatus
 from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.node import Destination
+from fluxqueue.fluxjob.pod_facts import cut
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.process.pacing import STATUS_PATIENCE
 from fluxqueue.workload.gang_group import GangGroup
@@ -196,6 +197,7 @@ class Released:
     placement (``is_placed``).
     ``generation``: the last in which the BatchJob is, or may have been, released. ``written``: its
     status, where that was published. ``is_put_off``: it is published later, if the state lasts.
+    ``groupless``: the PodGroup that its pods name, and why it cannot be made.
     """
 
     pending: PendingRelease
@@ -205,6 +207,7 @@ class Released:
     written: WrittenStatus | None = None
     is_put_off: bool = False
     is_placed: bool = False
+    groupless: str = ""
 
 
 async def finish(database: Database, done: Sequence[Released]) -> None:
@@ -219,6 +222,7 @@ async def finish(database: Database, done: Sequence[Released]) -> None:
                 "pinned_to": one.pinned_to,
                 "is_put_off": one.is_put_off,
                 "is_placed": one.is_placed,
+                "groupless": cut(one.groupless),
             }
             for one in done
         ]

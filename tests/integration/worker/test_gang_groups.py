@@ -15,26 +15,13 @@ from fluxqueue.worker.gang_groups import ASK_EVERY_S, GangGroups
 from fluxqueue.workload.gang_group import GangGroup
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
-from tests.support.e2e.custom_kinds import definition
 from tests.support.e2e.lives import POD_GROUP
 from tests.support.faults import FaultyTransport
+from tests.support.pod_groups import serve
 from tests.support.waiting import eventually
 
 GANG = GangGroup("uid-1", "sim", least=4, start_s=255, priority_class="urgent")
-
-
-async def serve(admin: KubeClient) -> None:
-    """Serve PodGroups as Kubernetes 1.37 does."""
-    await admin.create(CRDS, None, definition(POD_GROUP))
-
-    async def is_served() -> bool:
-        try:
-            await admin.list(POD_GROUP)
-        except NotFound:
-            return False
-        return True
-
-    await eventually(is_served, "PodGroups are served")
+NOT_SERVED = "Kubernetes does not serve PodGroups"
 
 
 @pytest.fixture
@@ -49,15 +36,16 @@ async def stored(admin: KubeClient) -> dict[str, Any]:
 async def test_it_is_made_once_with_its_job_as_owner(admin: KubeClient, groups: GangGroups) -> None:
     """Sent again after a crash, it stays as it is."""
     await serve(admin)
-    assert await groups.ensure("default", GANG) == "fluxqueue-uid-1-ff"
+    assert not await groups.ensure("default", GANG)
     made = await stored(admin)
+    assert GANG.name == "fluxqueue-uid-1-ff"
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-1"
     assert made["spec"] == {
         "schedulingPolicy": {"gang": {"minCount": 4}},
         "disruptionMode": {"all": {}},
         "priorityClassName": "urgent",
     }
-    assert await groups.ensure("default", GANG) == GANG.name
+    assert not await groups.ensure("default", GANG)
     assert (await stored(admin))["metadata"]["resourceVersion"] == made["metadata"][
         "resourceVersion"
     ]
@@ -70,7 +58,7 @@ async def test_its_least_size_is_corrected(
     """It differs after an edit by a user, and once a pod of the gang is bound."""
     await serve(admin)
     await groups.ensure("default", replace(GANG, least=least))
-    assert await groups.ensure("default", GANG) == GANG.name
+    assert not await groups.ensure("default", GANG)
     assert (await stored(admin))["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
 
 
@@ -78,12 +66,12 @@ async def test_its_least_size_is_corrected(
 async def test_a_group_of_another_maker_is_left_alone(
     admin: KubeClient, groups: GangGroups, policy: dict[str, Any]
 ) -> None:
-    """The gang starts without it."""
+    """Its name is said: pods that wait for the group cannot be bound in it."""
     await serve(admin)
     body = {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind}
     body |= {"metadata": {"name": GANG.name}, "spec": {"schedulingPolicy": policy}}
     await admin.create(POD_GROUP, "default", body)
-    assert await groups.ensure("default", GANG) == ""
+    assert await groups.ensure("default", GANG) == "another object has its name"
     assert (await stored(admin))["spec"] == body["spec"]
 
 
@@ -98,18 +86,18 @@ async def test_a_group_that_is_being_deleted_is_not_used(
         POD_GROUP, "default", {"apiVersion": POD_GROUP.api_version, "kind": "PodGroup", **body}
     )
     await admin.delete(POD_GROUP, "default", GANG.name)
-    assert await groups.ensure("default", GANG) == ""
+    assert await groups.ensure("default", GANG) == "it is being deleted"
 
 
 async def test_where_groups_are_not_served_there_are_none(admin: KubeClient) -> None:
     """On Kubernetes 1.30 to 1.36, and after a downgrade. An upgrade is noticed within a minute."""
     clock = ManualClock()
     groups = GangGroups(admin, clock)
-    assert await groups.ensure("default", GANG) == ""
+    assert await groups.ensure("default", GANG) == NOT_SERVED
     await serve(admin)
-    assert await groups.ensure("default", GANG) == ""
+    assert await groups.ensure("default", GANG) == NOT_SERVED
     clock.advance(ASK_EVERY_S)
-    assert await groups.ensure("default", GANG) == GANG.name
+    assert not await groups.ensure("default", GANG)
     await admin.delete(CRDS, None, f"{POD_GROUP.plural}.{POD_GROUP.group}")
 
     async def is_gone() -> bool:
@@ -120,7 +108,8 @@ async def test_where_groups_are_not_served_there_are_none(admin: KubeClient) -> 
         return False
 
     await eventually(is_gone, "PodGroups are not served any more")
-    assert await groups.ensure("default", replace(GANG, uid="uid-2")) == ""
+    assert await groups.ensure("default", replace(GANG, uid="uid-2"))
+    assert not await groups.can_make(), "the next gang does without at once"
 
 
 async def test_an_unreachable_server_is_no_answer(cluster: LocalCluster) -> None:

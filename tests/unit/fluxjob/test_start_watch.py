@@ -330,3 +330,19 @@ def test_the_group_of_pods_that_wait_is_looked_at_again() -> None:
     assert judge_start(facts, GROUPS, NOW_S + 6).must_release
     bound = gang(sent("a", "n0"), sent("b", "n1"), is_whole=True, is_placed=True)
     assert not judge_start(bound, GROUPS, NOW_S).must_release
+
+
+def test_a_gang_whose_group_cannot_be_made_returns_to_the_queue_with_the_reason() -> None:
+    """Its pods name the group, so nothing else can bind them. A bound pod is never lost by it."""
+    past = Starting(StartFault.NO_GROUP, NOW_S, "g: another object has its name")
+    facts = gang(sent("a"), sent("b"), is_whole=True, is_placed=True, past=past)
+    soon = judge_start(facts, GROUPS, NOW_S + 4)
+    said = "2 of its 2 pods cannot be bound in PodGroup g: another object has its name"
+    assert (soon.reason, soon.must_requeue, soon.starting) == (said, False, past)
+    late = judge_start(facts, GROUPS, NOW_S + 5)
+    assert (late.reason, late.must_requeue) == (said, True)
+    one = gang(sent("a", "n0"), sent("b"), is_whole=True, is_placed=True, past=past)
+    kept = judge_start(one, GROUPS, NOW_S + 500)
+    assert (kept.reason, kept.must_requeue) == (said.replace("2 of", "1 of", 1), False)
+    bound = gang(sent("a", "n0"), sent("b", "n1"), is_whole=True, is_placed=True, past=past)
+    assert judge_start(bound, GROUPS, NOW_S + 5).starting is None
