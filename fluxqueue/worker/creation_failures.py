@@ -2,7 +2,8 @@
 
 The ``reconcile`` task calls it for workloads with pods that were not created for a while. A quota,
 a missing ServiceAccount or PodSecurity refuse pods at admission. The Job controller says so in an
-Event ``FailedCreate`` on the Job, and nowhere else.
+Event ``FailedCreate`` on the Job, and nowhere else. Where it makes a Workload of Kubernetes for
+each Job, that can be refused first. Of a PodGroup that is refused, 1.37 says nothing.
 
 Events are read for these workloads only. A watch of all Events of a cluster costs more than all
 other watches together, because the API server does not cache Events. For the same reason one read
@@ -24,8 +25,11 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import EVENTS
 from fluxqueue.process.settings import Settings
 
-FAILED_CREATE = "FailedCreate"
-"""Reason of the Event of any controller that cannot create a pod."""
+FAILED_CREATE = frozenset({"FailedCreate", "FailedWorkloadCreate", "FailedWorkloadCompilation"})
+"""Reasons of the Events of controllers that cannot create a pod, or what must be there first."""
+
+_SELECTOR = "type=Warning,reason!=FailedScheduling"
+"""The API server selects by one reason only. Warnings of kube-scheduler are by far the most."""
 
 FRESH_S = 5.0
 """Seconds for which one read of a namespace's Events serves all workloads there."""
@@ -54,7 +58,7 @@ class _EventsRead:
 
 @dataclass(slots=True)
 class CreationFailures:
-    """Reads the Events ``FailedCreate`` of namespaces, each once in ``FRESH_S`` seconds."""
+    """Reads the Events ``FAILED_CREATE`` of namespaces, each once in ``FRESH_S`` seconds."""
 
     client: KubeClient
     clock: Clock
@@ -77,9 +81,11 @@ class CreationFailures:
         return newest(by_uid.get(uid, []), since_s)
 
     async def _list(self, namespace: str) -> dict[str, list[dict[str, Any]]]:
-        read = await self.client.list(EVENTS, namespace, field_selector=f"reason={FAILED_CREATE}")
+        read = await self.client.list(EVENTS, namespace, field_selector=_SELECTOR)
         by_uid: dict[str, list[dict[str, Any]]] = {}
         for event in read.items:
+            if event.get("reason") not in FAILED_CREATE:
+                continue
             uid = str((event.get("involvedObject") or {}).get("uid") or "")
             by_uid.setdefault(uid, []).append(event)
         return by_uid

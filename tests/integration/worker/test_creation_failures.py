@@ -32,7 +32,9 @@ async def test_one_read_serves_all_workloads_for_a_while() -> None:
         LocalCluster(QUIET) as cluster,
         KubeClient(config_of(cluster), transport=InProcessTransport(cluster)) as client,
     ):
-        for one in (_event("a", "quota"), _event("b", "no account"), _event("a", "x", "Started")):
+        others = (_event("a", "x", "FailedScheduling"), _event("b", "y", "BackOff"))
+        workload = _event("b", "no account", "FailedWorkloadCreate")
+        for one in (_event("a", "quota"), workload, *others):
             await client.create(EVENTS, "default", one)
         failures = CreationFailures(client, clock)
         found = await asyncio.gather(*(failures.words("default", uid, 0.0) for uid in "abc"))
