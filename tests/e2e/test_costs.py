@@ -41,8 +41,14 @@ STATEMENTS = 20.0
 """SQL statements for each Job of a burst: 6 to 10, with those of idle loops meanwhile.
 
 A task for each Job, with its transaction, is five more."""
+STATEMENTS_OF_PODS = 32.0
+"""The same where pods are ungated: 12 to 26.
+
+Its pods come, are ungated and run in rounds, with three tasks each. A round has all Jobs of a burst
+on an idle machine, where the burst takes three seconds. On a real cluster that is busy it took
+twelve, in 48 tasks, so that a round had a few Jobs."""
 UNSETTLED = """
-SELECT count(*) AS number FROM fluxjobs WHERE namespace = :namespace
+SELECT count(*) AS unsettled FROM fluxjobs WHERE namespace = :namespace
   AND (ended_at IS NULL OR coalesce((published ->> 'version')::bigint, 0) < version
        OR release_at IS NOT NULL OR reconcile_at IS NOT NULL OR status_due_at IS NOT NULL)
 """
@@ -97,7 +103,7 @@ WORKS = {
         # Its start is not put off: only its status shows its nodes. Then its pods run.
         {**OF_EACH, "worker patch pods": PODS, "worker update fluxjobs/status": 3},
         {"Job taken": 1},
-        STATEMENTS,
+        STATEMENTS_OF_PODS,
     ),
 }
 
@@ -139,7 +145,9 @@ async def test_a_job_costs_no_more_than_it_did(
     requests = Counter(f"{one.part} {one.verb} {one.resource}" for one in asked)
     assert _too_many(requests, work.requests) == {}
     assert _too_many(reviews, work.reviews) == {}
-    of_each = statements.number / JOBS_AT_ONCE
+    own = sum(n for text, n in statements.by_text.items() if "AS unsettled" in text)
+    of_each = (statements.number - own) / JOBS_AT_ONCE
+    print(f"{name}: {of_each} statements for each Job in {statements.span_s:.0f} s")
     assert of_each <= work.statements, statements.by_text.most_common(20)
 
 
@@ -185,7 +193,7 @@ async def _run(space: Space, work: Work) -> None:
 
     async def is_settled() -> bool:
         rows = await space.world.rows(UNSETTLED, namespace=space.name)
-        return rows[0]["number"] == 0
+        return rows[0]["unsettled"] == 0
 
     await eventually(is_settled, "all Jobs have ended, and their statuses say so")
 
