@@ -355,7 +355,8 @@ async def test_resuspending_and_releasing_again(
     uid = job["metadata"]["uid"]
     await _resume(client, namespace, "twice", uid)
     await _pods(client, namespace, 2)
-    await client.patch(JOBS, namespace, "twice", suspend_again_patch(job), kind=PatchKind.JSON)
+    runs = await client.get(JOBS, namespace, "twice")
+    await client.patch(JOBS, namespace, "twice", suspend_again_patch(runs), kind=PatchKind.JSON)
     await _pods(client, namespace, 0)
     other = "11111111-2222-3333-4444-555555555555"
     with pytest.raises(Invalid):
