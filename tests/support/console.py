@@ -31,6 +31,8 @@ READING = re.compile(
     r"^(kubectl (get|describe|explain|logs)|psql|curl"
     r"|fluxqueue (jobs|explain|nodes|tree|queues|check|history|acct|db list|db history))\b"
 )
+_FIGURE = re.compile(r"^figure .*\n", re.MULTILINE)
+"""What ``fluxqueue check`` says of the jobs of a week. A world of hundreds of jobs has it."""
 OURS = re.compile(r"^(fluxqueue|kubectl fluxqueue)\b")
 """Commands with lines that fit the terminal."""
 INTERRUPTED = "^C\n"
@@ -150,7 +152,7 @@ class Console:
                 if self.is_skipped(command.text):
                     written += f"$ {command.text}\n{command.shown}"
                     continue
-                printed = await self._answer(command)
+                printed = _FIGURE.sub("", await self._answer(command))
                 too_wide = [line for line in printed.splitlines() if len(line) > COLUMNS]
                 if OURS.match(command.text):
                     assert not too_wide, f"{page.name}: $ {command.text}\n" + "\n".join(too_wide)
