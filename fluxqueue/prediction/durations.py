@@ -10,6 +10,7 @@ the ledger and the simulator import this module. It must not know jobs, nodes or
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -67,3 +68,15 @@ def planned_end(until: int, now: int, limit: int) -> int:
         step = next((one for one in PUT_OFF_S if one > late_s), 0)
         return min(limit, until + (step or last << (late_s // last).bit_length()))
     return limit + (OVERRUN_GRACE_S << ((now - limit) // OVERRUN_GRACE_S).bit_length())
+
+
+def promised_start(planned: int, bounds: Iterable[int], slack_s: int) -> int:
+    """Return the start that can be promised if limits bound all that comes before it.
+
+    Parameters
+    ----------
+    planned : The start by plan (epoch seconds).
+    bounds : When limits end all that the start waits for.
+    slack_s : How much later the job may start because of jobs that jump by their plan.
+    """
+    return max((planned, *bounds)) + slack_s

@@ -240,7 +240,9 @@ class _Plan:
         start = self.decisions.expected.get(job.uid, placement.planned_start)
         promised = placement.starts_at if is_promised else None
         if is_promised:
-            reason = f"has a reservation; {reason}"
+            late = placement.kept_from is not None
+            latest = f" by {write_time(placement.starts_at, self.now)}" if late else ""
+            reason = f"has a reservation{latest}; {reason}"
         elif job.uid in self.decisions.expected:
             latest = write_time(placement.starts_at, self.now)
             reason = f"expected to start by {latest}, not promised; {reason}"

@@ -12,7 +12,7 @@ Every later job may use the nodes only if it is planned to end before the latest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,19 +20,23 @@ import numpy as np
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.tell.room import is_open, rows_in_use
-from fluxqueue.prediction.durations import planned_end
+from fluxqueue.prediction.durations import planned_end, promised_start
+
+WHOLE_TRIES = 4
+"""How often a start for all the time of a job is searched, as limits of others put it off."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartSlack:
     """How much later than planned a job may start because of later jobs, in seconds.
 
-    ``slack_s`` counts where no limit ends what it waits for: a promise has none. ``longest_s`` is
-    how long the job itself may run, if its run time is learned. Otherwise it is 0, and the job may
-    run as long as it is planned.
+    ``expected_s`` counts where no limit ends what it waits for, and ``promised_s`` where limits do.
+    ``longest_s`` is how long the job itself may run, if its run time is learned. Otherwise it is 0,
+    and the job may run as long as it is planned.
     """
 
-    slack_s: int
+    expected_s: int
+    promised_s: int = 0
     longest_s: int = 0
 
 
@@ -45,7 +49,7 @@ def latest_start(
     ahead: Iterable[Placement] = (),
     former: Placement | None = None,
     replan: Callable[[int], Placement | None] = lambda _: None,
-    by_limits: Callable[[], Placement | None] = lambda: None,
+    replan_whole: Callable[[int], Placement | None] = lambda _: None,
 ) -> Placement:
     """Return ``planned`` as it is reserved: from its latest start on.
 
@@ -57,25 +61,18 @@ def latest_start(
     former : What the last cycle reserved for the same request.
     replan : Finds the earliest start at or after a time. Without one, ``planned`` is reserved even
         if others have its nodes by its latest start.
-    by_limits : Finds the earliest start by limits, for all the time that the job may run.
+    replan_whole : The same for all the time that the job may run.
     """
-    awaited = _awaited(ledger, planned)
-    end = _last_unfirm(awaited)
+    awaited = _awaited(ledger, planned, planned.starts_at)
+    end = awaited.last_unfirm_end
     if end is None and not any(_waits_for(planned, one) for one in ahead):
-        promise = _promise(ledger, planned, awaited, slack)
-        is_open_then = promise is planned or is_open(ledger, promise, now)
-        if is_open_then and promise.kept_from is None:
-            return promise
-        # Where limits free other nodes first, those are promised.
-        other = by_limits()
-        if other is not None and (not is_open_then or other.starts_at < promise.starts_at):
-            renewed = _as_promise(ledger, other, now, ahead)
-            if renewed is not None:
-                return renewed
-        return promise if is_open_then else replace(planned, is_firm=False)
+        found = promise(ledger, planned, awaited, slack)
+        if found is planned or is_open(ledger, found, now):
+            return found
+        return _promise_whole(ledger, found, replan_whole) or replace(planned, is_firm=False)
     if slack.longest_s and former is not None and _is_due(former, planned):
         return replace(planned, is_firm=False, kept_from=planned.starts_at)
-    latest = max(planned.starts_at, (end or 0) + slack.slack_s)
+    latest = max(planned.starts_at, (end or 0) + slack.expected_s)
     if former is not None and not former.is_firm:
         latest = max(planned.starts_at, min(latest, former.starts_at))
     moved_s = latest - planned.starts_at
@@ -95,7 +92,7 @@ def latest_start(
         ahead=ahead,
         former=former,
         replan=replan,
-        by_limits=by_limits,
+        replan_whole=replan_whole,
     )
 
 
@@ -116,49 +113,63 @@ def _waits_for(planned: Placement, other: Placement) -> bool:
     return not {*planned.nodes, *planned.held}.isdisjoint((*other.nodes, *other.held))
 
 
-Ends = Sequence[tuple[int, int]]
-"""Planned ends, each with when a limit ends it (``FOREVER`` if none does)."""
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """What runs on the nodes of a placement and is planned to end before it starts."""
+
+    ends: tuple[tuple[int, int], ...]
+    """Planned end, and when a limit ends it (``FOREVER`` if none does)."""
+
+    @property
+    def last_unfirm_end(self) -> int | None:
+        """Return the last planned end that no limit enforces, or None."""
+        return max((end for end, limit in self.ends if limit == FOREVER), default=None)
 
 
-def _last_unfirm(ends: Ends) -> int | None:
-    """Return the last planned end that no limit enforces, or None."""
-    return max((end for end, limit in ends if limit == FOREVER), default=None)
-
-
-def _awaited(ledger: ShareLedger, planned: Placement) -> Ends:
-    """Return the ends on the nodes of a placement that are planned before it starts."""
+def _awaited(ledger: ShareLedger, planned: Placement, until: int) -> _Awaited:
     rows = rows_in_use(ledger, planned)
     found = []
     for live in [ledger.live[key] for key in {key for row in rows for key in ledger.keys_on(row)}]:
         for _, hold in live.holds:
             end = planned_end(hold.until, ledger.time, hold.limit)
             is_there = len(live.holds) == 1 or np.isin(hold.rows, rows).any()
-            if end <= planned.starts_at and is_there:
+            if end <= until and is_there:
                 found.append((end, hold.limit))
-    return found
+    return _Awaited(tuple(found))
 
 
-def _promise(
-    ledger: ShareLedger, planned: Placement, awaited: Ends, slack: StartSlack
+def promise(
+    ledger: ShareLedger, planned: Placement, awaited: _Awaited, slack: StartSlack
 ) -> Placement:
     """Return ``planned`` with a start that limits guarantee, whatever jumps by its plan."""
     ahead = (one.until for one in ledger.plan.placements if _waits_for(planned, one))
-    bounds = (*(limit for _, limit in awaited), *ahead)
-    start = max((planned.starts_at, *bounds))
-    until = start + (slack.longest_s or planned.until - planned.starts_at)
-    if start > planned.starts_at:
-        return replace(planned, starts_at=start, until=until, kept_from=planned.starts_at)
-    return planned if until == planned.until else replace(planned, until=until)
+    bounds = (*(limit for _, limit in awaited.ends), *ahead)
+    start = promised_start(planned.starts_at, bounds, slack.promised_s)
+    if start == planned.starts_at:
+        return planned
+    longest_s = slack.longest_s or planned.until - planned.starts_at
+    return replace(planned, starts_at=start, until=start + longest_s, kept_from=planned.starts_at)
 
 
-def _as_promise(
-    ledger: ShareLedger, found: Placement, now: int, ahead: Iterable[Placement]
+def _promise_whole(
+    ledger: ShareLedger, found: Placement, replan: Callable[[int], Placement | None]
 ) -> Placement | None:
-    """Return a start by limits as a promise, or None if it waits for what has no limit."""
-    is_unfirm = _last_unfirm(_awaited(ledger, found)) is not None
-    if is_unfirm or any(_waits_for(found, one) for one in ahead):
-        return None
-    return renew(ledger, replace(found, kept_from=found.starts_at), now)
+    """Return a promise that keeps its nodes for all the time that the job may run, or None.
+
+    Of use where another job has the nodes of ``found`` within that time.
+    """
+    at = found.starts_at
+    for _ in range(WHOLE_TRIES):
+        whole = replan(at)
+        if whole is None:
+            return None
+        limits = [limit for _, limit in _awaited(ledger, whole, whole.starts_at).ends]
+        at = max(limits, default=0)
+        if at <= whole.starts_at:
+            return whole
+        if at == FOREVER:
+            return None
+    return None
 
 
 def renewal_turn(promise: Placement) -> int:
@@ -176,12 +187,12 @@ def renew(ledger: ShareLedger, former: Placement, now: int) -> Placement | None:
     Limits must end what runs there before the promised start, as far as it has any. The nodes must
     be free from the last planned end before that start, of what runs there and of the jobs ahead.
     """
-    awaited = _awaited(ledger, former)
-    if any(former.starts_at < limit < FOREVER for _, limit in awaited):
+    awaited = _awaited(ledger, former, former.starts_at)
+    if any(former.starts_at < limit < FOREVER for _, limit in awaited.ends):
         return None
     if former.kept_from is None:
         return former if is_open(ledger, former, now) else None
-    ends = [end for end, _ in awaited]
+    ends = [end for end, _ in awaited.ends]
     ends += [one.until for one in ledger.plan.placements if _waits_for(former, one)]
     kept_from = min(former.starts_at, max(ends, default=now))
     found = replace(former, kept_from=max(now, kept_from))

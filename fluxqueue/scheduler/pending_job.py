@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import Amounts
@@ -62,16 +61,6 @@ class PendingJob:
         """Return its request for as long as it is planned to run."""
         return self.request if self.learned is None else self.learned.request
 
-    def allocation(self, placement: Placement) -> Placement:
-        """Return what it holds if it starts: until its planned end, and bound by its limit."""
-        if self.learned is None:
-            return placement if self.has_limit else replace(placement, is_firm=False)
-        durations = self.learned.durations
-        at = placement.starts_at + self.request.grace_s
-        if not self.has_limit or durations.limit_s is None:
-            return replace(placement, until=at + durations.long_s, is_firm=False)
-        return replace(placement, until=at + durations.long_s, ends_by=at + durations.limit_s)
-
     @property
     def turn(self) -> tuple[int, int]:
         """Return its sort key in the queue: priority, then its place (``fluxjobs.place``)."""
@@ -83,8 +72,15 @@ def by_ended_runs(
 ) -> tuple[Jobspec, LearnedPlan]:
     """Return a request for as long as it may run, and its plan. ``is_planned``: it states none."""
     if is_planned:
-        request = replace(request, duration_s=float(durations.bound_s))
+        request = bounded(replace(request, duration_s=0.0), durations)
     return request, LearnedPlan.of(request, durations)
+
+
+def bounded(request: Jobspec, durations: Durations) -> Jobspec:
+    """Return a request for as long as it may run: its own duration, or its plan if it has none."""
+    if request.duration_s:
+        return request
+    return replace(request, duration_s=float(durations.bound_s))
 
 
 def as_stated(job: PendingJob, rules: QueueRules | None) -> Jobspec:

@@ -27,12 +27,7 @@ from fluxqueue.scheduler.closed_nodes import closure_met, open_later, open_now
 from fluxqueue.scheduler.cycle_decisions import NOTHING_ONGOING, Decisions, Ongoing, Queues
 from fluxqueue.scheduler.failed_searches import FailedSearches
 from fluxqueue.scheduler.lack import Lack
-from fluxqueue.scheduler.latest_start import (
-    StartSlack,
-    latest_start,
-    renew,
-    renewal_turn,
-)
+from fluxqueue.scheduler.latest_start import StartSlack, latest_start, renew, renewal_turn
 from fluxqueue.scheduler.pending_job import PendingJob, amounts_of
 from fluxqueue.scheduler.preemption_plan import (
     PER_CYCLE_MAX,
@@ -371,7 +366,7 @@ class QueueWalk:
         if over is not None:
             self._bar(job, over)
             return
-        placement = job.allocation(placement)
+        placement = as_planned(job, placement)
         self.matcher.allocate(job.uid, placement)
         self._count(line, job, placement)
         self.decisions.allocated.append((job, placement))
@@ -427,17 +422,15 @@ class QueueWalk:
         if planned is held and held.kept_from is not None:
             return held
         former = self._former.get(job.uid)
-        is_promised = former is not None and former.is_firm
         booked = latest_start(
             *(self.matcher.ledger, planned, self.now),
             slack=_slack(line.rules, job),
             ahead=self._unfirm.values(),
             former=former,
             replan=partial(self._earliest_from, job.by_plan),
-            # A promise is as early as limits allow when it is made. Later it moves by plan.
-            by_limits=(lambda: None) if is_promised else partial(self._by_limits, job),
+            replan_whole=partial(self._earliest_from, job.request),
         )
-        if former is None or not is_promised:
+        if former is None or not former.is_firm:
             return booked
         if booked.is_firm and booked.starts_at <= former.starts_at:
             return booked
@@ -445,11 +438,6 @@ class QueueWalk:
         if held is not None:
             return held
         return renew(self.matcher.ledger, former, self.now) or booked
-
-    def _by_limits(self, job: PendingJob) -> Placement | None:
-        """Return the earliest start if everything runs up to its limit."""
-        with self.matcher.ledger.by_limits():
-            return self._earliest_from(job.request, 0)
 
     def _earliest_from(self, request: Jobspec, at: int) -> Placement | None:
         try:
@@ -576,7 +564,20 @@ def _slack(rules: QueueRules, job: PendingJob) -> StartSlack:
     if job.learned is None:
         return StartSlack(rules.slack_s())
     bound_s = job.learned.durations.bound_s
-    return StartSlack(rules.slack_s(bound_s), bound_s + job.request.grace_s)
+    slack_s = rules.slack_s(bound_s)
+    return StartSlack(slack_s, slack_s, bound_s + job.request.grace_s)
+
+
+def as_planned(job: PendingJob, placement: Placement) -> Placement:
+    """Return the placement of a job that starts: when it is planned to end, and by which limit."""
+    if job.learned is None:
+        return placement if job.has_limit else replace(placement, is_firm=False)
+    at, grace_s = placement.starts_at, job.request.grace_s
+    durations = job.learned.durations
+    until = at + durations.long_s + grace_s
+    if not job.has_limit or durations.limit_s is None:
+        return replace(placement, until=until, is_firm=False)
+    return replace(placement, until=until, ends_by=at + durations.limit_s + grace_s)
 
 
 def describe_expected(booked: Placement, now: int) -> str:

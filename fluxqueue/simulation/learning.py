@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fluxqueue.prediction.durations import Durations
 from fluxqueue.prediction.learned_times import LearnedTimes
 from fluxqueue.prediction.predictor import Likeness
+from fluxqueue.scheduler.pending_job import LearnedPlan
 
 if TYPE_CHECKING:
     from fluxqueue.simulation.simulated_jobs import SimulatedJob
@@ -33,8 +34,8 @@ class Learning:
     source: DurationSource = DurationSource.DECLARED
     _known: LearnedTimes = field(default_factory=LearnedTimes)
 
-    def durations(self, job: SimulatedJob, default_s: int) -> Durations | None:
-        """Return how long a job is planned, None if as declared, or if no run is like it.
+    def plan(self, job: SimulatedJob, default_s: int) -> LearnedPlan | None:
+        """Return the plan of a job, None if it is planned as declared, or no run is like it.
 
         ``default_s`` is what a job without a limit is planned for if nothing is known.
         """
@@ -42,15 +43,17 @@ class Learning:
             return None
         like = _likeness(job)
         if self.source == DurationSource.PERFECT:
-            return Durations.planned(like.limit_s, job.runs_s, job.runs_s)
-        return self._known.durations(like, default_s)
+            durations: Durations | None = Durations.planned(like.limit_s, job.runs_s, job.runs_s)
+        else:
+            durations = self._known.durations(like, default_s)
+        return None if durations is None else LearnedPlan.of(job.request, durations)
 
     def learn(self, job: SimulatedJob) -> bool:
         """Take a run that has ended into account. Return whether plans have changed by it."""
-        is_learning = self.source == DurationSource.LEARNED
-        if is_learning:
-            self._known.learn(_likeness(job), job.runs_s)
-        return is_learning
+        if self.source != DurationSource.LEARNED:
+            return False
+        self._known.learn(_likeness(job), job.runs_s)
+        return True
 
 
 def _likeness(job: SimulatedJob) -> Likeness:

@@ -32,7 +32,7 @@ from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
 from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.scheduler.lack import Lack
-from fluxqueue.scheduler.pending_job import PendingJob, by_ended_runs
+from fluxqueue.scheduler.pending_job import PendingJob, bounded
 from fluxqueue.scheduler.preemption_plan import (
     NO_PREEMPTIONS,
     PER_CYCLE_MAX,
@@ -259,12 +259,16 @@ class Engine:
         if record.refusal:
             return
         priority = self.queues.priority(job)
+        plan = self.learning.plan(job, self.queues.planned_s(job))
+        request = self.queues.planned(job)
+        if plan is not None:
+            request = bounded(job.request, plan.durations)
         pending = PendingJob(
-            *(job.uid, job.number, priority, self.queues.planned(job), job.queue, job.user),
+            *(job.uid, job.number, priority, request, job.queue, job.user),
             has_limit=bool(job.request.duration_s),
             is_planned=not job.request.duration_s,
+            learned=plan,
         )
-        pending = self._planned(pending)
         _, never = split_unsatisfiable(self.matcher, [pending])
         if never:
             record.is_impossible = True
@@ -305,11 +309,10 @@ class Engine:
 
     def _planned(self, one: PendingJob) -> PendingJob:
         job = self.by_uid[one.uid].job
-        durations = self.learning.durations(job, self.queues.planned_s(job))
-        if durations is None or (one.learned and one.learned.durations == durations):
+        plan = self.learning.plan(job, self.queues.planned_s(job))
+        if plan is None or plan == one.learned:
             return one
-        request, plan = by_ended_runs(one.request, durations, is_planned=one.is_planned)
-        return replace(one, learned=plan, request=request)
+        return replace(one, learned=plan, request=bounded(job.request, plan.durations))
 
     def _change_node(self, event: NodeEvent) -> None:
         fact = replace(self.facts[event.node], is_up=event.is_up)

@@ -280,8 +280,8 @@ class ShareTable(ABC):
             # New resources add columns, which must exist before anything is counted.
             self.vector(needs)
         rows, takes = self._compile(placement, is_one_kind=len(kinds) == 1)
-        at = placement.planned_start
-        hold = Hold(rows, takes, at, placement.until, limit=placement.limit)
+        start = placement.starts_at if placement.kept_from is None else placement.kept_from
+        hold = Hold(rows, takes, start, placement.until, limit=placement.limit)
         if not self._are_claims_known:
             return hold
         claims = tuple(

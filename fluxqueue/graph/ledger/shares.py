@@ -404,16 +404,6 @@ class ShareLedger(ShareTable):
             self.plan = kept
             self.plan.widen(len(self.columns))  # new resources may have been added inside
 
-    @contextmanager
-    def by_limits(self) -> Iterator[None]:
-        """Inside the context, what has a limit is planned to end by it. Nothing may be booked."""
-        self.look(self._time)  # merge what is new
-        kept, self.ends = self.ends, self.ends.by_limits()
-        try:
-            yield
-        finally:
-            self.ends = kept
-
     def _plan_again(self) -> None:
         """Rebuild the plan after nodes have changed.
 

@@ -153,18 +153,6 @@ class Ends:
         self.times, self.deltas = self.times[which], self.deltas[:, which]
         self._forget()
 
-    def by_limits(self) -> Ends:
-        """Return the same ends, with what has a limit planned to end by it."""
-        found = Ends(self._columns)
-        found.version = -2 - self.version  # caches of answers must not mix the two
-        found._now, found._owners, found._limits = self._now, self._owners, self._limits
-        found._untils = np.where(self._limits < FOREVER, self._limits, self._untils)
-        found.rows, found.deltas = self.rows, self.deltas
-        found.times = _planned(found._untils, found._limits, self._now)
-        found._keys = sort_keys(found.rows, found.times)
-        found._select(np.argsort(found._keys, kind="stable"))
-        return found
-
     def _forget(self) -> None:
         self.version += 1
         self._order = self._sums = None

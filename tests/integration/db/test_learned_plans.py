@@ -88,7 +88,7 @@ async def test_a_new_matcher_knows_from_when_promised_nodes_are_kept(rows: Rows)
     (limit,) = (one.limit for one in (await rebuilt(rows)).live.values())
     query = "SELECT starts_at, kept_from FROM reservations WHERE uid = 'second'"
     (kept,) = await rows.fetch(query)
-    assert kept["starts_at"] == limit
+    assert kept["starts_at"] >= limit
     assert kept["kept_from"] < limit - 3600
     async with rows.database.begin() as tx:
         stored = await read_reservations(tx)

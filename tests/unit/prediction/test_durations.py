@@ -13,6 +13,7 @@ from fluxqueue.prediction.durations import (
     PUT_OFF_S,
     Durations,
     planned_end,
+    promised_start,
 )
 
 TIMES = st.integers(0, 2_000_000)
@@ -41,3 +42,9 @@ def test_the_timeline_plans_the_same_ends(until: int, now: int, limit: int) -> N
     end = planned_end(until, now, limit)
     assert _planned(untils, limits, now).tolist() == [end]
     assert end > now
+
+
+def test_only_limits_make_a_promise() -> None:
+    """A plan may be wrong, so the promise waits for the last limit."""
+    assert promised_start(50, [], 0) == 50
+    assert promised_start(50, [80, 70], 10) == 90
