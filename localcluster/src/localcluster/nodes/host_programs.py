@@ -18,10 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from localcluster.kinds.pod_log import TEXT_ANNOTATION
 from localcluster.loops.objects import uid_of
 from localcluster.nodes.pod_simulation import PREFIX
 from localcluster.obj import Obj
+
+TEXT_ANNOTATION = f"{PREFIX}logs"
+"""What the server shows as the log of a pod (``kinds.pod_log``)."""
 
 NOT_STARTED_CODE, LOST_CODE = 127, 137
 OUTPUT_MAX = 100_000
