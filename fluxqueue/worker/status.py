@@ -321,7 +321,7 @@ def _end_of_gone(row: StatusRow, *, now_s: int) -> dict[str, Any]:
     """
     return build_event(
         _fluxjob(row),
-        related=_workload(row),
+        related=_involved(row),
         key=f"{row.version}/{row.state}",
         reason=row.state,
         message=row.reason or f"has ended as job {row.jobid}",
@@ -340,15 +340,10 @@ def _involved(row: StatusRow) -> Involved:
     at, owner = row.namespace, read_reference(row.facts.owner)
     if owner is not None:
         return Involved(owner.api_version, owner.kind, at, owner.name, owner.uid)
-    return _workload(row)
-
-
-def _workload(row: StatusRow) -> Involved:
-    """Return the object of the workload, or the FluxJob if it has none."""
     kind = kind_named(row.workload_kind)
-    if not kind.has_object:
-        return _fluxjob(row)
-    return Involved(kind.api_version, kind.name, row.namespace, row.workload_name, row.uid)
+    if kind.has_object:
+        return Involved(kind.api_version, kind.name, at, row.workload_name, row.uid)
+    return _fluxjob(row)
 
 
 def _fluxjob(row: StatusRow) -> Involved:

@@ -570,7 +570,7 @@ async def test_submit_makes_a_job(shell: Typist, tmp_path: Path) -> None:
     dry = await shell.type("submit", str(script), "--image", "a", "--dry-run", "-o", "yaml",
                            "-q", "other")  # fmt: skip
     made = yaml.safe_load(dry.out)
-    assert made["spec"]["parallelism"] == 4
+    assert made["spec"]["parallelism"] == 2, "one pod for each node"
     assert made["metadata"]["labels"]["fluxqueue/queue"] == "other"
     assert "ignored: --mail-user" in dry.err
     assert len((await shell.client.list(JOBS, "default")).items) == 1, "a dry run makes none"

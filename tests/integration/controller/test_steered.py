@@ -114,17 +114,28 @@ async def test_deleting_a_fluxjob_cancels_its_workload(steering: Steering) -> No
     assert steering.lost == []
 
 
-@pytest.mark.parametrize("why", ["ours", "its workload goes", "its workload is another by now"])
+@pytest.mark.parametrize("why", ["ours", "its workload goes"])
 async def test_not_every_deletion_is_meant(steering: Steering, why: str) -> None:
     fluxjob = await steering.fluxjob("a")
     if why == "ours":
         steering.watch.forgive(fluxjob)
-    elif why == "its workload goes":
-        steering.gone.add(fluxjob["spec"]["workload"]["uid"])
     else:
-        await steering.admin.delete(JOBS, "default", "a", propagation="Background")
+        steering.gone.add(fluxjob["spec"]["workload"]["uid"])
     steering.watch.see_deleted(fluxjob)
     await steering.is_made_again(fluxjob)
+
+
+async def test_one_that_went_with_its_workload_is_neither_made_again_nor_cancelled(
+    steering: Steering,
+) -> None:
+    """The watch of workloads is behind, and the API server knows. Deletions are taken in order."""
+    fluxjob, other = await steering.fluxjob("a"), await steering.fluxjob("b")
+    await steering.admin.delete(JOBS, "default", "a", propagation="Background")
+    steering.watch.see_deleted(fluxjob)
+    steering.watch.see_deleted(other)
+    await eventually(lambda: steering.cancelled_by(other), "the other one is cancelled")
+    assert steering.lost == []
+    assert await steering.cancelled_by(fluxjob) is None
 
 
 @pytest.mark.parametrize("is_defined_again", [False, True])
