@@ -74,9 +74,9 @@ async def reservations(space: Space) -> AsyncIterator[Reservations]:
     await made.remove()
 
 
-async def _reason(space: Space, name: str) -> str:
+async def _status(space: Space, name: str) -> Obj:
     found = await space.fluxjob(name)
-    return str((found or {}).get("status", {}).get("reason") or "")
+    return dict((found or {}).get("status") or {})
 
 
 async def test_a_maintenance_lets_short_work_in_and_keeps_long_work_out(
@@ -90,18 +90,20 @@ async def test_a_maintenance_lets_short_work_in_and_keeps_long_work_out(
     await space.create(job("short", pool=NODE, wishes={"duration": "2m"}))
     await space.until_job("short")
     words = f"would run into maintenance {name} on {NODE}"
+    end = (await reservations.status(name))["end"]
     for waiting in ("endless", "long"):
-        await eventually(lambda at=waiting: _says(space, at, words), f"{waiting} says why")
-        found = await space.fluxjob(waiting)
-        assert found is not None
-        assert found["status"]["state"] in WAITING
-        assert found["status"]["expectedStart"] >= (await reservations.status(name))["end"]
+        found = await until(
+            lambda at=waiting: _status(space, at),
+            lambda told: words in str(told.get("reason")) and told.get("expectedStart", "") >= end,
+            f"{waiting} says why, and that it starts behind the maintenance",
+        )
+        assert found["state"] in WAITING
     await space.client.delete(FLUX_RESERVATIONS, None, name)
     await space.until_all_complete(["endless", "long"])
 
 
 async def _says(space: Space, name: str, words: str) -> bool:
-    return words in await _reason(space, name)
+    return words in str((await _status(space, name)).get("reason"))
 
 
 async def test_it_ends_no_job_and_says_when_the_node_is_empty(
