@@ -45,6 +45,7 @@ from tests.support.e2e.custom_kinds import JOB_SET, POD_GROUPS, define
 from tests.support.e2e.group_members import member
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.kills import kill_part
+from tests.support.e2e.maintenance import Reservations
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.support.e2e.owned_pods import create, pod_of, reference, template, until_told
 from tests.support.e2e.pools import Pools
@@ -90,6 +91,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     await _fluxjobs_are_deleted(space)
     await _reviews_are_answered(space)
     await _a_sharing_policy_has_a_status(space)
+    await _a_reservation_has_a_status(space)
     await _owners_are_read(space)
     await _owners_wait_suspended(space)
     await _nodes_are_asked_for(space)
@@ -278,6 +280,16 @@ async def _claims(space: Space) -> list[Obj]:
         body = {"metadata": {"name": name}, "spec": {**asked, **more}}
         await space.client.create(CLAIMS, space.name, body)
     return [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in ("old", "new")]
+
+
+async def _a_reservation_has_a_status(space: Space) -> None:
+    """The controller reads it, and the worker shows what it closes."""
+    reservations = Reservations(space)
+    try:
+        name = await reservations.make(3600, duration="1h")
+        await reservations.until(name, Valid="True", nodes=1)
+    finally:
+        await reservations.remove()
 
 
 async def _a_sharing_policy_has_a_status(space: Space) -> None:
